@@ -251,9 +251,9 @@ class Daemon:
 Make = Callable[..., Daemon]
 
 
-def until(what: Callable[[], object]) -> None:
+def until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """Wait for what nobody tells."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -271,6 +271,11 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def parent_of(pid: int) -> int:
+    """The shim of a job's main process; 0 if that has ended."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) if alive(pid) else 0
 
 
 def as_nobody(daemon: Daemon, expression: str, uid: int = NOBODY) -> Any:

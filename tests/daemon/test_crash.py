@@ -18,7 +18,7 @@ import pytest
 
 from carpool.protocol.packets import readable
 from carpool.protocol.seat import BOARD_MAGIC, PROTOCOL
-from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make, Refused, alive
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make, Refused, alive, parent_of, until
 from tests.tiers import RARER_WAY, all_but_first
 
 #: How often the daemon is killed in a run; a few of them are in `make test`.
@@ -110,10 +110,7 @@ def test_jobs_go_on_without_a_daemon(daemon: Daemon, fifo: Path) -> None:
     fifo.write_text("from the fifo")
     exit_file = daemon.home / "jobs" / str(running) / "exit.json"
     pidfd_gone(pid)
-    deadline = time.monotonic() + 30
-    while not exit_file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # nobody tells: there is no daemon
+    until(exit_file.exists)
     assert json.loads(exit_file.read_text())["code"] == 5
     daemon.started()
     info = daemon.wait(running)
@@ -153,21 +150,6 @@ def test_a_cancellation_survives_a_crash(daemon: Daemon) -> None:
     assert (info["outcome"], info["signal"]) == ("cancelled", 9)
 
 
-def test_a_killed_shim_takes_its_job_with_it(daemon: Daemon) -> None:
-    job = daemon.python("import signal; print('ready'); signal.pause()", line="ready")
-    pid = daemon.show(job)["pid"]
-    shim = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    os.kill(shim, signal.SIGKILL)
-    info = daemon.wait(job)
-    assert (info["outcome"], info["exit_code"]) == ("lost", None)
-    pidfd_gone(pid)
-
-
-def parent_of(pid: int) -> int:
-    """0 if it has ended."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) if alive(pid) else 0
-
-
 def children_of(parent: int) -> list[int]:
     names = (path.name for path in Path("/proc").iterdir())
     return [pid for pid in map(int, filter(str.isdigit, names)) if parent_of(pid) == parent]
@@ -191,7 +173,7 @@ def test_what_a_killed_shim_leaves_is_killed_before_its_turn_goes_on(daemon: Dae
     other = daemon.fake("attach", "turn", "say:next", "release")
     os.kill(parent_of(main), signal.SIGKILL)
     info = daemon.wait(job)
-    assert not any(map(alive, left)) and info["outcome"] == "lost"
+    assert not any(map(alive, [main, *left])) and (info["outcome"], info["exit_code"]) == ("lost", None)
     assert "(2 of its processes were left, and killed)" in info["reason"]["text"]
     assert daemon.wait(other)["outcome"] == "succeeded"
 
@@ -219,31 +201,6 @@ def pidfd_gone(pid: int) -> None:
     os.close(fd)
 
 
-@pytest.mark.nightly(RARER_WAY, stays="test_a_killed_shim_takes_its_job_with_it")
-def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
-    job = daemon.python("import signal; print('ready'); signal.pause()", line="ready")
-    pid = daemon.show(job)["pid"]
-    shim = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    daemon.kill()
-    os.kill(shim, signal.SIGKILL)
-    pidfd_gone(pid)
-    daemon.started()
-    assert daemon.wait(job)["outcome"] == "lost"
-
-
-@pytest.mark.nightly(RARER_WAY, stays="test_jobs_that_wait_keep_their_devices_too")
-def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Make) -> None:
-    job = daemon.fake("attach", "turn", "say:mine", "pause", line="mine")
-    daemon.kill()
-    error = make_daemon("--device", "host:64MiB", at=daemon.home).failed()
-    assert error["code"] == "devices_in_use" and "256 MiB" in error["message"]
-    daemon.arguments = ("--policy", "fifo")  # no --device: the same ones as before
-    daemon.started()
-    assert daemon.get("/v1/devices")["devices"][0]["capacity_bytes"] == 256 << 20
-    assert daemon.show(job)["holds_turn"]
-    daemon.cancelled(job)
-
-
 def test_jobs_that_wait_keep_their_devices_too(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started()
     first = daemon.python("import signal; print('ready'); signal.pause()", line="ready")
@@ -257,19 +214,6 @@ def test_jobs_that_wait_keep_their_devices_too(make_daemon: Make) -> None:
     assert [device["id"] for device in daemon.get("/v1/devices")["devices"]] == ["host0", "host1"]
     daemon.wait(first)
     assert "job 1" in daemon.wait(waiting)["reason"]["text"], "and not: there is no such device"
-
-
-def test_a_policy_survives_a_crash(daemon: Daemon) -> None:
-    daemon.put("/v1/policy", {"name": "fifo", "settings": {"quantum_us": 12345}})
-    daemon.restarted()
-    policy = daemon.get("/v1/policy")
-    assert (policy["name"], policy["settings"]["quantum_us"]) == ("fifo", 12345)
-
-
-def test_numbers_are_never_used_again(daemon: Daemon) -> None:
-    first = daemon.python("pass", ended=True)
-    daemon.restarted()
-    assert daemon.python("pass") > first
 
 
 def test_a_job_of_another_version_ends_and_says_why(daemon: Daemon) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ import pytest
 from carpool.core.model import MIB
 from carpool.daemon.system.processes import STOPPED, state_of
 from tests import libraries
-from tests.daemon.daemon_harness import PATIENCE_S, Daemon, Make
+from tests.daemon.daemon_harness import Daemon, Make, parent_of, until
+from tests.daemon.filled_jobs import FilledJobs
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import stubbed
 from tests.tiers import RARER_WAY, all_but_first
@@ -44,68 +44,7 @@ def agent_of(daemon: Daemon) -> int:
 
 def descriptors(daemon: Daemon, job: int) -> int:
     """How many its shim has."""
-    parent = Path(f"/proc/{daemon.show(job)['pid']}/stat").read_text().rsplit(")", 1)[1].split()[1]
-    return len(list(Path(f"/proc/{parent}/fd").iterdir()))
-
-
-def until_stopped(pid: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while state_of(pid, os.getuid()) != STOPPED:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-class Filled:
-    """Jobs that fill their memory, give their turn back, and look what is there when they are let go on."""
-
-    def __init__(self, daemon: Daemon, directory: Path) -> None:
-        self.daemon = daemon
-        self._directory = directory
-        self._fifos: dict[int, Path] = {}
-
-    def start(self, value: int, size: int = SIZE) -> int:
-        fifo = self._directory / f"fifo{value}"
-        os.mkfifo(fifo)
-        fill = ("turn", f"grow:p:{size}", f"touch:p:{size}:{value}", "iterate:5")
-        check = (f"listen:{fifo}", f"check:{size}:{value}", "release")
-        job = self.daemon.fake("attach", "help", *fill, "release", "say:filled", *check)
-        self._fifos[job] = fifo
-        return job
-
-    def filled(self, value: int, size: int = SIZE) -> int:
-        job = self.start(value, size)
-        self.daemon.until_line(job, "filled")
-        return job
-
-    def go_on(self, job: int) -> None:
-        self._fifos[job].write_bytes(b"go")
-
-    def intact(self, *jobs: int) -> None:
-        for job in jobs:
-            self.go_on(job)
-            self.ended_intact(job)
-
-    def ended_intact(self, *jobs: int) -> None:
-        for job in jobs:
-            info = self.daemon.wait(job)
-            assert info["outcome"] == "succeeded", (info, self.daemon.output(job), self.daemon.log())
-            assert "intact" in self.daemon.output(job), self.daemon.output(job)
-
-
-@pytest.mark.nightly(RARER_WAY, stays="test_jobs_that_do_not_fit_take_turns_with_the_memory")
-def test_a_job_computes_in_memory_that_reaches_it_in_extents(cuda: Daemon, stub: Stub) -> None:
-    found = device(cuda)
-    assert (found["id"], found["kind"], found["capacity_bytes"]) == ("cuda0", "cuda", CAPACITY)
-    job = cuda.fake(
-        *("attach", "help", "turn", f"grow:p:{40 * MIB}", f"grow:e:{60 * MIB}", f"touch:p:{40 * MIB}:7"),
-        *(f"touch:e:{60 * MIB}:8", f"check:{40 * MIB}:7", "release", "say:resting", "pause"),
-        line="resting",
-    )
-    assert "intact" in cuda.output(job)
-    info = cuda.show(job)
-    assert info["device"] == "cuda0" and info["persistent_limit"] >= 40 * MIB and info["ephemeral_limit"] >= 60 * MIB
-    cuda.cancelled(job)
-    stub.wait_until_free()
+    return len(list(Path(f"/proc/{parent_of(daemon.show(job)['pid'])}/fd").iterdir()))
 
 
 def test_memory_that_is_given_back_is_free(cuda: Daemon) -> None:
@@ -118,27 +57,26 @@ def test_memory_that_is_given_back_is_free(cuda: Daemon) -> None:
 
 
 def test_jobs_that_do_not_fit_take_turns_with_the_memory(cuda: Daemon, tmp_path: Path, stub: Stub) -> None:
-    jobs = Filled(cuda, tmp_path)
+    jobs = FilledJobs(cuda, tmp_path, SIZE)
     first = jobs.filled(1)
     second = jobs.filled(2)
     assert cuda.show(first)["offloaded"] and cuda.show(first)["stored_bytes"] == SIZE
     assert stub.used() <= CAPACITY
     jobs.intact(first, second)
     assert cuda.show(second)["moved"]["out_bytes"] == cuda.show(second)["moved"]["in_bytes"] == SIZE
-    found = device(cuda)
-    assert (found["used_bytes"], found["stored_bytes"]) == (0, 0)
+    jobs.nothing_left()
 
 
 def test_a_stopped_job_keeps_nobody_waiting(cuda: Daemon, tmp_path: Path) -> None:
     """Its memory is copied without it; only to let go of it, it runs for a moment."""
-    jobs = Filled(cuda, tmp_path)
+    jobs = FilledJobs(cuda, tmp_path, SIZE)
     first = jobs.filled(1)
     pid = cuda.show(first)["pid"]
     os.kill(pid, signal.SIGSTOP)
     second = jobs.filled(2)
     assert cuda.show(first)["offloaded"]
     jobs.intact(second)
-    until_stopped(pid)
+    until(lambda: state_of(pid, os.getuid()) == STOPPED)
     os.kill(pid, signal.SIGCONT)
     jobs.intact(first)
 
@@ -146,12 +84,14 @@ def test_a_stopped_job_keeps_nobody_waiting(cuda: Daemon, tmp_path: Path) -> Non
 @pytest.mark.parametrize("way", all_but_first(["out", "in"]))
 def test_a_daemon_that_is_killed_while_it_copies(cuda: Daemon, tmp_path: Path, way: str) -> None:
     """What was not finished has not happened."""
-    jobs = Filled(cuda, tmp_path)
+    jobs = FilledJobs(cuda, tmp_path, SIZE)
     first = jobs.filled(1)
     agent = agent_of(cuda)
     if way == "in":
         granted = cuda.show(first)["persistent_limit"]
-        cuda.cancel(second := jobs.filled(2, granted))  # leaves as much as the first comes back to: nothing is made
+        cuda.cancel(
+            second := jobs.filled(2, size=granted)
+        )  # leaves as much as the first comes back to: nothing is made
         cuda.wait(second)
     os.kill(agent, signal.SIGSTOP)  # the copy does not get on
     if way == "in":

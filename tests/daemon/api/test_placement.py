@@ -106,11 +106,13 @@ def test_what_can_never_run_is_refused(three: Daemon, fields: dict[str, object],
     assert refusal(three.python, "pass", **fields).code == code
 
 
-def test_the_placement_policy_is_changed_and_stays(three: Daemon) -> None:
+def test_policies_and_settings_are_changed_and_stay(three: Daemon) -> None:
     assert three.get("/v1/policy")["placement"] == "magm"
     answer = three.put("/v1/policy", {"placement": "first-fit", "settings": {"max_jobs": 3}})
     assert answer["placement"] == "first-fit" and "lug" in answer["placements"]
     assert "unknown placement policy 'nonsense'" in refusal(three.put, "/v1/policy", {"placement": "nonsense"}).message
+    assert answer["name"] == three.get("/v1/policy")["name"] == "fair"
+    three.put("/v1/policy", {"name": "fifo"})
     three.restarted()
     info = three.get("/v1/policy")
-    assert (info["placement"], info["settings"]["max_jobs"], info["name"]) == ("first-fit", 3, "fair")
+    assert (info["placement"], info["settings"]["max_jobs"], info["name"]) == ("first-fit", 3, "fifo")

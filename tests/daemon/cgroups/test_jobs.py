@@ -15,7 +15,7 @@ import pytest
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
-from tests.daemon.daemon_harness import NOBODY, Daemon, alive, as_nobody, until
+from tests.daemon.daemon_harness import NOBODY, Daemon, alive, as_nobody, parent_of, until
 from tests.homes import home_directory
 
 #: A process without parent, session and environment of the job's says its number; the main process goes on.
@@ -77,8 +77,7 @@ def roots(daemon: Daemon) -> list[Path]:
 
 
 def shim_of(daemon: Daemon, job: int) -> int:
-    stat = Path(f"/proc/{daemon.show(job)['pid']}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
+    return parent_of(daemon.show(job)["pid"])
 
 
 def escaped(daemon: Daemon) -> tuple[int, int]:

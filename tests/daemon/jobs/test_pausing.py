@@ -11,79 +11,66 @@ import pytest
 
 from carpool.protocol.display import user_name
 from tests.daemon.daemon_harness import Daemon, alive, as_nobody, refusal, until
+from tests.daemon.filled_jobs import FilledJobs
 
 SIZE = 10 << 20
-FILL = ("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5")
 
 
 def wall_us() -> int:
     return time.time_ns() // 1000
 
 
-def device(daemon: Daemon) -> dict[str, Any]:
-    (found,) = daemon.get("/v1/devices")["devices"]
-    return found
+@pytest.fixture
+def jobs(daemon: Daemon, tmp_path: Path) -> FilledJobs:
+    return FilledJobs(daemon, tmp_path, SIZE)
 
 
-def filled(daemon: Daemon, fifo: Path, *before: str) -> int:
-    """A job with ten MiB, all sevens, that looks at them when it is let go on."""
-    os.mkfifo(fifo)
-    return daemon.fake(*FILL, *before, "say:filled", f"listen:{fifo}", f"check:{SIZE}:7", "release", line="filled")
-
-
-def paused(daemon: Daemon, job: int) -> dict[str, Any]:
+def paused(jobs: FilledJobs, job: int) -> dict[str, Any]:
     """Pause the job, and wait until nothing of it is on its device."""
-    assert daemon.post(f"/v1/jobs/{job}/pause")["paused_by"] == os.getuid()
-    until(lambda: daemon.show(job)["offloaded"])
-    until(lambda: device(daemon)["granted_bytes"] == 0)
-    return daemon.show(job)
+    assert jobs.daemon.post(f"/v1/jobs/{job}/pause")["paused_by"] == os.getuid()
+    until(lambda: jobs.daemon.show(job)["offloaded"])
+    until(lambda: jobs.device()["granted_bytes"] == 0)
+    return jobs.daemon.show(job)
 
 
-def intact(daemon: Daemon, job: int, fifo: Path) -> None:
-    fifo.write_bytes(b"go")
-    info = daemon.wait(job)
-    assert info["outcome"] == "succeeded", (info, daemon.output(job), daemon.log())
-    assert "intact" in daemon.output(job)
-
-
-@pytest.mark.parametrize("turn", ["holding", "idle"])
-def test_a_paused_job_leaves_the_device_and_comes_back_as_it_was(daemon: Daemon, tmp_path: Path, turn: str) -> None:
-    fifo = tmp_path / "fifo"
-    job = filled(daemon, fifo, *(["release"] if turn == "idle" else []))
+@pytest.mark.parametrize("rests", [(), ("release",)], ids=["holding", "idle"])
+def test_a_paused_job_leaves_the_device_and_comes_back_as_it_was(
+    daemon: Daemon, jobs: FilledJobs, rests: tuple[str, ...]
+) -> None:
+    job = jobs.filled(7, rests=rests)
     pid = daemon.show(job)["pid"]
-    info = paused(daemon, job)
+    info = paused(jobs, job)
     assert info["reason"]["code"] == "paused_by_user"
     assert info["reason"]["text"].startswith(f"paused by {user_name(os.getuid())}; carpool resume {job}")
-    assert info["stored_bytes"] >= SIZE and device(daemon)["free_bytes"] == device(daemon)["capacity_bytes"]
+    assert info["stored_bytes"] >= SIZE and jobs.device()["free_bytes"] == jobs.device()["capacity_bytes"]
     assert alive(pid) and info["pid"] == pid
     other = daemon.fake("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:3", "iterate:5", f"check:{SIZE}:3")
     assert "intact" in daemon.output(daemon.wait(other)["id"])
     assert daemon.show(job)["offloaded"], "nothing brings it back but resume"
     assert daemon.post(f"/v1/jobs/{job}/resume")["paused_by"] is None
-    intact(daemon, job, fifo)
+    jobs.intact(job)
     assert daemon.show(job)["pid"] == pid
 
 
-def test_pausing_outlives_the_daemon(daemon: Daemon, tmp_path: Path) -> None:
+def test_pausing_outlives_the_daemon(daemon: Daemon, jobs: FilledJobs) -> None:
     """Also where the daemon dies before the job has left."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    gone, leaving = filled(daemon, first, "release"), filled(daemon, second)
+    gone, leaving = jobs.filled(7), jobs.filled(8, rests=())
     daemon.post(f"/v1/jobs/{gone}/pause")
     until(lambda: daemon.show(gone)["offloaded"])
     daemon.post(f"/v1/jobs/{leaving}/pause")
     daemon.restarted()
     until(lambda: all(daemon.show(job)["offloaded"] for job in (gone, leaving)))
-    until(lambda: device(daemon)["granted_bytes"] == 0)
+    until(lambda: jobs.device()["granted_bytes"] == 0)
     daemon.restarted()
-    for job, fifo in ((gone, first), (leaving, second)):
+    for job in (gone, leaving):
         assert daemon.show(job)["reason"]["code"] == "paused_by_user"
         daemon.post(f"/v1/jobs/{job}/resume")
-        intact(daemon, job, fifo)
+        jobs.intact(job)
 
 
-def test_a_paused_job_can_be_cancelled(daemon: Daemon, tmp_path: Path) -> None:
-    job = filled(daemon, tmp_path / "fifo")
-    paused(daemon, job)
+def test_a_paused_job_can_be_cancelled(daemon: Daemon, jobs: FilledJobs) -> None:
+    job = jobs.filled(7, rests=())
+    paused(jobs, job)
     assert daemon.cancelled(job)["outcome"] == "cancelled"
 
 

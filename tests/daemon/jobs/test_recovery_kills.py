@@ -15,7 +15,7 @@ import pytest
 from carpool.daemon.system.clock import boot_id
 from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Daemon, Make, Refused, alive
+from tests.daemon.daemon_harness import Daemon, Make, Refused, alive, parent_of
 from tests.daemon.failing import MESSAGE, WAITS, fails, let_go
 from tests.tiers import all_but_first
 
@@ -169,7 +169,7 @@ def start(daemon: Daemon, starts: Path, code: int = 0, **fields: object) -> int:
 def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier one") -> None:
     """As the daemon finds it afterwards: no process of before, and another boot id than the journal has."""
     pids = [daemon.show(job)["pid"] for job in jobs]
-    shims = [int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in pids]
+    shims = [parent_of(pid) for pid in pids]
     daemon.kill()
     descriptors = [os.pidfd_open(pid) for pid in (*shims, *pids)]
     for descriptor in descriptors:

@@ -13,7 +13,8 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from tests import libraries
 from tests.cuda.rig import STUB_UUID
-from tests.daemon.daemon_harness import Daemon, Make
+from tests.daemon.daemon_harness import Make
+from tests.daemon.filled_jobs import FilledJobs
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import StubNvml, stubbed
 
@@ -64,17 +65,11 @@ def colleague(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         made.goes()
 
 
-def job_with_memory(daemon: Daemon, fifo: Path, size: int = SIZE) -> int:
-    """It fills its memory, gives its turn back, and looks what is there when it is let go on."""
-    os.mkfifo(fifo)
-    fill = ("turn", f"grow:p:{size}", f"touch:p:{size}:7", "iterate:5", "release", "say:filled")
-    return daemon.fake("attach", "help", *fill, f"listen:{fifo}", f"check:{size}:7", "release", line="filled")
-
-
-def wants_its_memory(daemon: Daemon, job: int, fifo: Path) -> None:
+def wants_its_memory(jobs: FilledJobs, job: int) -> None:
     """And waits for it, with a reason that names the other programs."""
+    daemon = jobs.daemon
     seen = daemon.events()[-1]["seq"]
-    fifo.write_bytes(b"go")
+    jobs.go_on(job)
     daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == job, since=seen)
     assert "kept for other programs" in daemon.show(job)["reason"]["text"]
 
@@ -83,28 +78,27 @@ def test_jobs_leave_when_others_grow_and_come_back_when_they_go(
     colleague: Colleague, make_daemon: Make, tmp_path: Path
 ) -> None:
     daemon = make_daemon("--device", "cuda", "--telemetry-interval=0.1s").started()
-    job = job_with_memory(daemon, tmp_path / "fifo", ON_GPU)
+    jobs = FilledJobs(daemon, tmp_path, ON_GPU)
+    job = jobs.filled(7)
     colleague.grabs(108 * MIB)  # what is left is less than what is measured in
     daemon.until("Offloaded", job)
     assert daemon.show(job)["stored_bytes"] == ON_GPU
     colleague.until_room(8 * MIB)  # which the driver has only because the job has left
     colleague.grabs(8 * MIB)
-    wants_its_memory(daemon, job, tmp_path / "fifo")
+    wants_its_memory(jobs, job)
     colleague.goes()
-    info = daemon.wait(job)
-    assert info["outcome"] == "succeeded" and "intact" in daemon.output(job), daemon.output(job)
+    jobs.ended_intact(job)
     daemon.stop()
 
 
 def test_a_reserve_is_kept_across_restarts_and_moves_jobs(make_daemon: Make, tmp_path: Path) -> None:
     daemon = make_daemon("--device", "host:200MiB").started()
-    job = job_with_memory(daemon, tmp_path / "fifo")
+    jobs = FilledJobs(daemon, tmp_path, SIZE)
+    job = jobs.filled(7)
     assert daemon.put("/v1/devices/host0", {"reserve_bytes": 100 * MIB})["reserve_bytes"] == 100 * MIB
     daemon.until("Offloaded", job)
     daemon.restarted()
-    (device,) = daemon.get("/v1/devices")["devices"]
-    assert (device["reserve_bytes"], device["free_bytes"]) == (100 * MIB, 100 * MIB)
-    wants_its_memory(daemon, job, tmp_path / "fifo")
+    assert (jobs.device()["reserve_bytes"], jobs.device()["free_bytes"]) == (100 * MIB, 100 * MIB)
+    wants_its_memory(jobs, job)
     daemon.put("/v1/devices/host0", {"reserve_bytes": None})
-    info = daemon.wait(job)
-    assert info["outcome"] == "succeeded" and "intact" in daemon.output(job), daemon.output(job)
+    jobs.ended_intact(job)

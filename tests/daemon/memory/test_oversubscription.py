@@ -8,13 +8,13 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.daemon.daemon_harness import FAKEJOB, PATIENCE_S, Daemon, Make
+from carpool.daemon.system.processes import state_of
+from tests.daemon.daemon_harness import FAKEJOB, PATIENCE_S, Daemon, Make, until
+from tests.daemon.filled_jobs import FilledJobs
 from tests.tiers import RARER_WAY, all_but_first
 
 MIB = 1 << 20
@@ -24,75 +24,17 @@ CAPACITY = 16 * MIB
 DEVICE = ("--device", "host:16MiB", "--set", "max_move_share_ppm=100%")
 
 
-class Pair:
-    """Jobs of `SIZE` bytes each, of which the device has room for one."""
-
-    def __init__(self, make_daemon: Make, directory: Path) -> None:
-        self.daemon = make_daemon(*DEVICE).hurry("sigstop.watchdog.TAKE_AFTER_S", to=0.2).started()
-        self.directory = directory
-        self.fifos: dict[int, Path] = {}
-
-    def job(self, value: int, *before: str, after: tuple[str, ...] = ()) -> int:
-        """It fills its memory with ``value``, gives its turn back, and when it is let go on looks what is there."""
-        fifo = self.directory / f"fifo{value}"
-        os.mkfifo(fifo)
-        fill = ("turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:{value}", "iterate:5")
-        check = (f"listen:{fifo}", f"check:{SIZE}:{value}", *after, "release")
-        job = self.daemon.fake("attach", "help", *before, *fill, "release", "say:filled", *check)
-        self.fifos[job] = fifo
-        return job
-
-    def filled(self, value: int, *before: str, after: tuple[str, ...] = ()) -> int:
-        job = self.job(value, *before, after=after)
-        self.daemon.until_line(job, "filled")
-        return job
-
-    def go_on(self, job: int) -> None:
-        self.fifos[job].write_bytes(b"go")
-
-    def intact(self, *jobs: int) -> None:
-        for job in jobs:
-            self.go_on(job)
-            info = self.daemon.wait(job)
-            assert info["outcome"] == "succeeded", (info, self.daemon.output(job), self.daemon.log())
-            assert "intact" in self.daemon.output(job), self.daemon.output(job)
-
-    def device(self) -> dict[str, Any]:
-        (device,) = self.daemon.get("/v1/devices")["devices"]
-        return device
-
-    def nothing_left(self) -> None:
-        assert (self.device()["used_bytes"], self.device()["stored_bytes"]) == (0, 0)
-
-
 @pytest.fixture
-def pair(make_daemon: Make, tmp_path: Path) -> Pair:
-    return Pair(make_daemon, tmp_path)
-
-
-def until(what: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    """For what nobody tells."""
-    deadline = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+def pair(make_daemon: Make, tmp_path: Path) -> FilledJobs:
+    """Jobs of `SIZE` bytes each, of which the device has room for one."""
+    return FilledJobs(make_daemon(*DEVICE).hurry("sigstop.watchdog.TAKE_AFTER_S", to=0.2).started(), tmp_path, SIZE)
 
 
 def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return state_of(pid, os.getuid())
 
 
-@pytest.mark.nightly(RARER_WAY, stays="test_three_jobs_take_turns_again_and_again")
-def test_both_keep_what_they_wrote(pair: Pair) -> None:
-    first, second = pair.filled(1), pair.filled(2)
-    shown = pair.daemon.show(first)
-    assert (shown["offloaded"], shown["stored_bytes"]) == (True, SIZE)
-    assert pair.device()["stored_bytes"] >= SIZE
-    pair.intact(first, second)
-    pair.nothing_left()
-
-
-def test_three_jobs_take_turns_again_and_again(pair: Pair) -> None:
+def test_three_jobs_take_turns_again_and_again(pair: FilledJobs) -> None:
     rounds = ("release", f"check:{SIZE}:{{0}}") * 3
     jobs = [pair.filled(value, after=tuple(step.format(value) for step in rounds)) for value in (1, 2, 3)]
     for job in jobs:
@@ -103,20 +45,9 @@ def test_three_jobs_take_turns_again_and_again(pair: Pair) -> None:
     pair.nothing_left()
 
 
-@pytest.mark.nightly(RARER_WAY, stays="test_three_jobs_take_turns_again_and_again")
-def test_a_job_comes_back_into_another_bank(pair: Pair) -> None:
-    """The first one's bank has been emptied meanwhile, because two full ones are more than the device has."""
-    first, second = pair.filled(1), pair.filled(2)
-    until(lambda: pair.device()["used_bytes"] <= CAPACITY)
-    pair.go_on(first)
-    assert pair.daemon.wait(first)["outcome"] == "succeeded"
-    assert "restored into bank 2" in pair.daemon.output(first)
-    pair.intact(second)
-
-
-def test_an_offload_that_fails_changes_nothing(pair: Pair) -> None:
+def test_an_offload_that_fails_changes_nothing(pair: FilledJobs) -> None:
     first = pair.filled(1, f"fail:{errno.ENOMEM}")
-    second = pair.job(2)
+    second = pair.start(2)
     failed = pair.daemon.until("OffloadFailed", first)
     assert "Cannot allocate memory" in failed["data"]["text"]
     assert not pair.daemon.show(first)["offloaded"]
@@ -125,9 +56,9 @@ def test_an_offload_that_fails_changes_nothing(pair: Pair) -> None:
     pair.intact(second)
 
 
-def test_a_job_killed_while_it_moves(pair: Pair) -> None:
+def test_a_job_killed_while_it_moves(pair: FilledJobs) -> None:
     first = pair.filled(1, "slowly:0.5")
-    second = pair.job(2)
+    second = pair.start(2)
     pair.daemon.until("Offload", first)
     os.kill(pair.daemon.show(first)["pid"], signal.SIGKILL)
     assert pair.daemon.wait(first)["signal"] == signal.SIGKILL
@@ -137,9 +68,9 @@ def test_a_job_killed_while_it_moves(pair: Pair) -> None:
     pair.nothing_left()
 
 
-def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
+def test_the_daemon_is_killed_while_a_job_moves(pair: FilledJobs) -> None:
     first = pair.filled(1, "slowly:0.05")
-    second = pair.job(2)
+    second = pair.start(2)
     pair.daemon.until("Offload", first)
     pair.daemon.restarted()
     pair.daemon.until_line(second, "filled")
@@ -147,29 +78,7 @@ def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
     pair.nothing_left()
 
 
-@pytest.mark.nightly(RARER_WAY, stays="test_the_daemon_is_killed_while_a_job_moves")
-def test_the_daemon_is_killed_while_a_job_is_in_its_store(pair: Pair) -> None:
-    first, second = pair.filled(1), pair.filled(2)
-    pair.daemon.restarted()
-    assert pair.daemon.show(first)["offloaded"] and pair.device()["stored_bytes"] >= SIZE
-    pair.intact(first, second)
-    pair.nothing_left()
-
-
-@pytest.mark.nightly(RARER_WAY, stays="test_the_daemon_is_killed_while_a_job_moves")
-def test_an_answer_that_came_while_no_daemon_lived(pair: Pair) -> None:
-    first = pair.filled(1, "slowly:0.1")
-    second = pair.job(2)
-    pair.daemon.until("Offload", first)
-    pair.daemon.kill()
-    time.sleep(1.0)  # nobody tells: there is no daemon
-    pair.daemon.started()
-    pair.daemon.until_line(second, "filled")
-    pair.intact(second, first)
-    pair.nothing_left()
-
-
-def test_an_idle_holder_loses_its_turn(pair: Pair) -> None:
+def test_an_idle_holder_loses_its_turn(pair: FilledJobs) -> None:
     pair.daemon.put("/v1/policy", {"settings": {"quantum_us": 30_000_000}})
     idle = pair.daemon.fake("attach", "help", "turn", "iterate:5", "turn", "sleep_idle", line="idle")
     other = pair.daemon.fake("attach", "help", "iterate:3")
@@ -184,7 +93,7 @@ def test_an_idle_holder_loses_its_turn(pair: Pair) -> None:
 # Stopped processes
 
 
-def test_a_stopped_job_without_a_turn_is_taken_by_its_shim(pair: Pair) -> None:
+def test_a_stopped_job_without_a_turn_is_taken_by_its_shim(pair: FilledJobs) -> None:
     first = pair.filled(1)
     pid = pair.daemon.show(first)["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -199,22 +108,9 @@ def test_a_stopped_job_without_a_turn_is_taken_by_its_shim(pair: Pair) -> None:
     pair.nothing_left()
 
 
-def test_a_stopped_holder_runs_until_it_has_let_go(pair: Pair) -> None:
-    pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
-    holder = pair.daemon.fake("attach", "help", "iterate:5", "turn", "say:mine", "pause", line="mine")
-    pid = pair.daemon.show(holder)["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    other = pair.daemon.fake("attach", "help", "iterate:3")
-    assert pair.daemon.wait(other)["outcome"] == "succeeded"
-    until(lambda: state(pid) == "T")
-    time.sleep(0.3)  # nothing may happen any more
-    assert state(pid) == "T" and not pair.daemon.show(holder)["holds_turn"]
-    assert not list(pair.daemon.home.glob("continued-*"))
-
-
-def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> None:
+def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: FilledJobs) -> None:
     first = pair.filled(1, "slowly:0.05")
-    second = pair.job(2)
+    second = pair.start(2)
     pair.daemon.until("Offload", first)
     pid = pair.daemon.show(first)["pid"]
     until(lambda: pair.device()["stored_bytes"] > 0)
@@ -226,7 +122,7 @@ def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> Non
     pair.intact(first, second)
 
 
-def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
+def test_a_stopped_holder_that_has_memory_too(pair: FilledJobs) -> None:
     """It comes to no boundary: what others wait for is not the time that a boundary is waited for."""
     pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 600_000_000}})
     first = pair.filled(1, after=("say:mine", "pause"))
@@ -241,7 +137,7 @@ def test_a_stopped_holder_that_has_memory_too(pair: Pair) -> None:
 
 
 @pytest.mark.nightly(RARER_WAY, stays="test_a_stopped_job_without_a_turn_is_taken_by_its_shim")
-def test_stopped_again_though_the_daemon_died_in_between(pair: Pair) -> None:
+def test_stopped_again_though_the_daemon_died_in_between(pair: FilledJobs) -> None:
     job = pair.filled(1)
     pid = pair.daemon.show(job)["pid"]
     pair.daemon.kill()
@@ -252,7 +148,7 @@ def test_stopped_again_though_the_daemon_died_in_between(pair: Pair) -> None:
     pair.intact(job)
 
 
-def test_one_process_after_another(pair: Pair) -> None:
+def test_one_process_after_another(pair: FilledJobs) -> None:
     """What the first one held is free."""
     command = f"{sys.executable} -u {FAKEJOB}"
     fill = f"turn grow:p:{SIZE} touch:p:{SIZE}:7 release"
@@ -264,7 +160,9 @@ def test_one_process_after_another(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("kills", all_but_first([2, 25], "kills at random points while memory moves: minutes"))
-def test_killed_and_stopped_at_random_points_while_memory_moves(pair: Pair, moments: random.Random, kills: int) -> None:
+def test_killed_and_stopped_at_random_points_while_memory_moves(
+    pair: FilledJobs, moments: random.Random, kills: int
+) -> None:
     daemon = pair.daemon
     daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000, "quantum_us": 0}})
     jobs = [pair.filled(value, after=("release", f"check:{SIZE}:{value}") * 1000) for value in (1, 2, 3)]

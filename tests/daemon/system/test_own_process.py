@@ -18,7 +18,7 @@ from carpool.daemon.system import pidwatch
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.processes import DAEMON, THRESHOLDS, lower_oom_score
 from carpool.runtime.shim.oom_score import JOB, SHIM
-from tests.daemon.daemon_harness import NOBODY, Daemon, Make, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, Refused, as_nobody, parent_of, submission
 
 CAP_SYS_RESOURCE = 24
 #: Says what it has, and what it has after it has tried to have what the daemon has, and then as little as its shim.
@@ -41,10 +41,6 @@ def score(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
-def shim_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
 @pytest.mark.parametrize("uid", [os.geteuid(), NOBODY])
 def test_jobs_first_and_the_daemon_last(daemon: Daemon, uid: int) -> None:
     submit = f"daemon.submit('/bin/sh', '-c', {TRIES!r}, env={{'CARPOOL_DISABLE': '1', 'PATH': '/usr/bin:/bin'}})"
@@ -53,7 +49,7 @@ def test_jobs_first_and_the_daemon_last(daemon: Daemon, uid: int) -> None:
     own, pid = score(os.getpid()), daemon.show(job)["pid"]
     assert daemon.process is not None
     assert score(daemon.process.pid) == (min(own, DAEMON) if capable() else own)
-    assert score(shim_of(pid)) == max(own, SHIM)
+    assert score(parent_of(pid)) == max(own, SHIM)
     first, below, last = map(int, daemon.output(job).splitlines()[:3])
     assert first == max(own, JOB)
     if uid != 0 or not capable():

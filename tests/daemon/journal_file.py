@@ -1,0 +1,37 @@
+"""A journal's file: as a daemon has it open, and for statements of another program."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from carpool.daemon.journal.records import JournalStore, read_history
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+
+
+class OpenJournal:
+    """The journal of a daemon, its thread, and the store of its jobs."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = open_journal(path)
+        self.journal = Journal(self.connection, asyncio.get_running_loop())
+        self.store = JournalStore(self.journal, read_history(self.connection))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[OpenJournal]:
+    """Afterwards it is closed, and everything has been written."""
+    made = OpenJournal(path)
+    yield made
+    made.journal.close()
+
+
+def sql(journal: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """The rows that one statement gives; what it changes is there for the next reader."""
+    with closing(sqlite3.connect(journal)) as connection, connection:
+        return connection.execute(statement, values).fetchall()
