@@ -59,6 +59,15 @@ def daemon(make_daemon: Callable[..., Daemon]) -> Daemon:
     return make_daemon().started()
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    """One daemon for tests that change nothing."""
+    with home_directory() as directory:
+        daemon = Daemon(directory / "home").started()
+        yield daemon
+        daemon.stop()
+
+
 @pytest.fixture
 def first() -> Iterator[subprocess.Popen[bytes]]:
     """The process of a job that comes first to its seat; it lives until it is killed."""

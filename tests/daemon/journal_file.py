@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from carpool.daemon.journal.records import JournalStore, read_history
 from carpool.daemon.journal.schema import open_journal
@@ -29,6 +32,16 @@ def opened(path: Path) -> Iterator[OpenJournal]:
     made = OpenJournal(path)
     yield made
     made.journal.close()
+
+
+@contextmanager
+def local(zone: str) -> Iterator[None]:
+    """The time zone of this process, in which days of the journal begin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def sql(journal: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from carpool.daemon.config.options import default_capacity
 from carpool.daemon.journal.schema import open_journal, upgrade
 from carpool.daemon.system.errors import StartupError
 from tests.daemon.daemon_harness import Daemon, Make, Refused, as_nobody, submission
+from tests.daemon.journal_file import sql
 from tests.live import python_path
 
 MIB = 1 << 20
@@ -106,9 +107,7 @@ def test_a_damaged_journal(make_daemon: Make, home: Path) -> None:
 
 def test_the_journal_of_another_program(make_daemon: Make, home: Path) -> None:
     home.mkdir()
-    with sqlite3.connect(home / "journal.sqlite") as connection:
-        connection.execute("CREATE TABLE recipes (name TEXT)")
-    connection.close()
+    sql(home / "journal.sqlite", "CREATE TABLE recipes (name TEXT)")
     assert make_daemon().failed()["code"] == "journal_broken"
 
 
@@ -123,9 +122,7 @@ def test_the_journal_of_another_program(make_daemon: Make, home: Path) -> None:
 def test_the_journal_of_another_version(make_daemon: Make, home: Path, statement: str, code: str, text: str) -> None:
     daemon = make_daemon().started()
     daemon.stop()
-    with sqlite3.connect(home / "journal.sqlite") as connection:
-        connection.execute(statement)
-    connection.close()
+    sql(home / "journal.sqlite", statement)
     before = (home / "journal.sqlite").read_bytes()
     error = make_daemon().failed()
     assert error["code"] == code and text in error["message"] + error["hint"]

@@ -18,7 +18,6 @@ from carpool.daemon.api.context import Caller
 from carpool.daemon.api.routes import ROUTES, add_routes, description
 from carpool.protocol.environment import REQUEST_HEADER
 from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody, refusal, submission
-from tests.homes import home_directory
 
 GIB = 1 << 30
 
@@ -75,14 +74,6 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"memory": 5}, 400, "bad_request"),
     ({"weight": "heavy"}, 400, "bad_request"),
 ]
-
-
-@pytest.fixture(scope="module")
-def shared() -> Any:
-    with home_directory() as directory:
-        daemon = Daemon(directory / "home").started()
-        yield daemon
-        daemon.stop()
 
 
 @pytest.mark.parametrize(("fields", "status", "code"), BAD, ids=[f"{next(iter(b[0]))}-{b[2]}" for b in BAD])

@@ -23,12 +23,21 @@ except JobRefused as refused:
 except OSError as error:
     sys.exit(f"failed: {{error}}")
 """
+WAITS = "print('ready'); import signal; signal.pause()"
 
 
 def foreground(daemon: Daemon, job: int) -> subprocess.Popen[str]:
     code = SUPERVISE.format(source=str(SOURCE), home=str(daemon.home), job=job)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", code], text=True, start_new_session=True, **pipes)
+
+
+def ready(daemon: Daemon, code: str) -> tuple[int, subprocess.Popen[str]]:
+    """A job that has begun, and its terminal."""
+    job = daemon.python(code, foreground=True)
+    process = foreground(daemon, job)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return job, process
 
 
 def test_input_output_and_the_exit_code_pass_through(daemon: Daemon) -> None:
@@ -48,9 +57,7 @@ def test_a_signal_gives_128_plus_its_number(daemon: Daemon) -> None:
 
 
 def test_a_cancellation_reaches_it(daemon: Daemon) -> None:
-    job = daemon.python("print('ready'); import signal; signal.pause()", foreground=True)
-    process = foreground(daemon, job)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    job, process = ready(daemon, WAITS)
     daemon.cancel(job)
     process.communicate(timeout=30)
     assert process.returncode == 128 + 15
@@ -58,18 +65,14 @@ def test_a_cancellation_reaches_it(daemon: Daemon) -> None:
 
 
 def test_signals_are_forwarded(daemon: Daemon) -> None:
-    job = daemon.python("print('ready'); import signal; signal.pause()", foreground=True)
-    process = foreground(daemon, job)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    _job, process = ready(daemon, WAITS)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 128 + 2 and "KeyboardInterrupt" in err
 
 
 def test_it_outlives_the_daemon(daemon: Daemon) -> None:
-    job = daemon.python("print('ready'); print(input())", foreground=True)
-    process = foreground(daemon, job)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    job, process = ready(daemon, "print('ready'); print(input())")
     daemon.kill()
     out, _ = process.communicate("done\n", timeout=30)
     assert (process.returncode, out) == (0, "done\n")
@@ -78,9 +81,7 @@ def test_it_outlives_the_daemon(daemon: Daemon) -> None:
 
 
 def test_killed_with_its_terminal(daemon: Daemon) -> None:
-    job = daemon.python("print('ready'); import signal; signal.pause()", foreground=True)
-    process = foreground(daemon, job)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    job, process = ready(daemon, WAITS)
     process.kill()
     process.communicate(timeout=30)
     assert daemon.wait(job)["outcome"] == "lost"
@@ -132,9 +133,8 @@ while True:
 @pytest.mark.parametrize("to", ["process", "group"])
 def test_one_interrupt_arrives_once(daemon: Daemon, to: str) -> None:
     """The stop button of a notebook sends SIGINT to the process group.  SIGUSR1 is forwarded after it."""
-    job = daemon.python(COUNTS, foreground=True)
-    process = foreground(daemon, job)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    _job, process = ready(daemon, COUNTS)
+    assert process.stdout is not None
     (os.kill if to == "process" else os.killpg)(process.pid, signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
     process.send_signal(signal.SIGUSR1)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import grp
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from carpool.daemon.journal.models import Models, RegisteredModel, read_models
-from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.models import ModelRequest
 from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody, refusal
-from tests.homes import home_directory
+from tests.daemon.journal_file import opened
 
 
 def request(**fields: Any) -> dict[str, Any]:
@@ -93,14 +90,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Daemon]:
-    with home_directory() as directory:
-        daemon = Daemon(directory / "home").started()
-        yield daemon
-        daemon.stop()
-
-
 @pytest.mark.parametrize(("fields", "code"), BAD, ids=[f"{next(iter(b[0]))}-{b[1]}" for b in BAD])
 def test_what_no_worker_could_be_made_of_is_refused(shared: Daemon, fields: dict[str, Any], code: str) -> None:
     assert refusal(shared.put, "/v1/models/resnet", request(**fields)).answer == (400, code)
@@ -156,32 +145,25 @@ def test_administrators_have_the_models_of_all_but_no_secrets(make_daemon: Make)
 
 async def test_of_two_at_once_one_gets_the_name(tmp_path: Path) -> None:
     """Also when both have been checked before either is on the disk."""
-    connection = open_journal(tmp_path / "journal.sqlite")
-    journal = Journal(connection, asyncio.get_running_loop())
-    models = Models(journal)
     both = [RegisteredModel(1, "resnet", ModelRequest(f"shop:{n}", "/python", "/", {}), 7) for n in ("first", "second")]
-    assert await asyncio.gather(*(models.add(model, replace=False) for model in both)) == [True, False]
-    removed = await asyncio.gather(models.remove(1, "resnet"), models.remove(1, "resnet"))
-    assert removed == [both[0], None]
-    assert await models.add(both[1], replace=True)
-    journal.close()
-    connection = open_journal(tmp_path / "journal.sqlite")
-    assert read_models(connection) == models.listed() == [both[1]]
-    connection.close()
+    with opened(tmp_path / "journal.sqlite") as daemon:
+        models = Models(daemon.journal)
+        assert await asyncio.gather(*(models.add(model, replace=False) for model in both)) == [True, False]
+        removed = await asyncio.gather(models.remove(1, "resnet"), models.remove(1, "resnet"))
+        assert removed == [both[0], None]
+        assert await models.add(both[1], replace=True)
+        assert read_models(daemon.connection) == models.listed() == [both[1]]
 
 
 async def test_what_the_disk_has_no_room_for_has_not_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = open_journal(tmp_path / "journal.sqlite")
-    journal = Journal(connection, asyncio.get_running_loop())
-    models = Models(journal)
-    kept, other = (
-        RegisteredModel(1, name, ModelRequest("shop:resnet", "/python", "/", {}), 7) for name in ("kept", "other")
-    )
-    assert await models.add(kept, replace=False)
-    monkeypatch.setattr(journal, "_commit", lambda _: JournalFull("disk_full", "full", ""))
-    with pytest.raises(JournalFull):
-        await models.add(other, replace=False)
-    with pytest.raises(JournalFull):
-        await models.remove(1, "kept")
-    assert models.listed() == [kept]
-    journal.close()
+    spec = ModelRequest("shop:resnet", "/python", "/", {})
+    kept, other = (RegisteredModel(1, name, spec, 7) for name in ("kept", "other"))
+    with opened(tmp_path / "journal.sqlite") as daemon:
+        models = Models(daemon.journal)
+        assert await models.add(kept, replace=False)
+        monkeypatch.setattr(daemon.journal, "_commit", lambda _: JournalFull("disk_full", "full", ""))
+        with pytest.raises(JournalFull):
+            await models.add(other, replace=False)
+        with pytest.raises(JournalFull):
+            await models.remove(1, "kept")
+        assert models.listed() == [kept]

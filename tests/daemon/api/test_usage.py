@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from carpool.protocol.api import TurnsOfBin
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import user_name
 from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody, refusal, until
+from tests.daemon.journal_file import sql
 
 DAY_US = 86_400_000_000
 DEVICE = ("--device", "host:64MiB", "--telemetry-interval=0.1s")
@@ -129,10 +128,8 @@ def test_spoilt_rows_cost_the_others_nothing(make_daemon: Make) -> None:
     daemon = make_daemon(*DEVICE).started()
     daemon.wait(daemon.submit("true"))
     daemon.terminate()
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as journal:
-        row = "SELECT 1000, series, key, -1, 0, begin_us, end_us, x'00' FROM history WHERE series = 'use' LIMIT 1"
-        journal.execute(f"INSERT INTO history {row}")
-        journal.commit()
+    row = "SELECT 1000, series, key, -1, 0, begin_us, end_us, x'00' FROM history WHERE series = 'use' LIMIT 1"
+    sql(daemon.home / "journal.sqlite", f"INSERT INTO history {row}")
     daemon.started()
     assert [(day["uid"], day["jobs"]) for day in daemon.get("/v1/usage")["days"]] == [(os.getuid(), 1)]
     assert "row 1000 of the journal's history is invalid" in daemon.log()

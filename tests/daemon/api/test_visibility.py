@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,6 @@ ANSWERS = """[str(attempt(lambda path=path: daemon.get(path))) for path in (
     '/v1/jobs/{0}/logs', '/v1/devices', '/v1/events', '/v1/policy', '/v1/models', '/v1/version')]"""
 
 
-@pytest.fixture
-def shared(make_daemon: Make, home: Path) -> Iterator[Callable[[str], Daemon]]:
-    def start(visibility: str) -> Daemon:
-        home.parent.chmod(0o711)
-        return make_daemon(limits=f'visibility = "{visibility}"\n').started()
-
-    yield start
-
-
 def three_jobs(daemon: Daemon, tmp_path: Path) -> tuple[int, int, int]:
     """Of root's: one that runs, one that waits for it, one that could not be started."""
     directory = tmp_path / SECRET
@@ -46,8 +36,8 @@ def three_jobs(daemon: Daemon, tmp_path: Path) -> tuple[int, int, int]:
     return runs, waits, failed
 
 
-def test_by_default_others_see_names_and_figures(shared: Any, tmp_path: Path) -> None:
-    daemon = shared("names")
+def test_by_default_others_see_names_and_figures(make_daemon: Make, tmp_path: Path) -> None:
+    daemon = make_daemon(limits='visibility = "names"\n').started()
     _runs, _waits, _failed = jobs = three_jobs(daemon, tmp_path)
     for job in jobs:
         answers: Any = as_nobody(daemon, ANSWERS.format(job))
@@ -69,8 +59,8 @@ def test_by_default_others_see_names_and_figures(shared: Any, tmp_path: Path) ->
     assert SECRET in str(daemon.get("/v1/jobs")) and SECRET in str(mine), "root sees everything"
 
 
-def test_where_only_ones_own_jobs_are_seen_there_are_no_others(shared: Any, tmp_path: Path) -> None:
-    daemon = shared("own")
+def test_where_only_ones_own_jobs_are_seen_there_are_no_others(make_daemon: Make, tmp_path: Path) -> None:
+    daemon = make_daemon(limits='visibility = "own"\n').started()
     jobs = three_jobs(daemon, tmp_path)
     for job in jobs:
         answers: Any = as_nobody(daemon, ANSWERS.format(job))
@@ -94,8 +84,8 @@ def test_where_only_ones_own_jobs_are_seen_there_are_no_others(shared: Any, tmp_
     assert [json.loads(line)["seq"] for line in latest][: len(lines)] == [json.loads(line)["seq"] for line in lines]
 
 
-def test_all_may_be_seen_where_that_is_wanted(shared: Any, tmp_path: Path) -> None:
-    daemon = shared("all")
+def test_all_may_be_seen_where_that_is_wanted(make_daemon: Make, tmp_path: Path) -> None:
+    daemon = make_daemon(limits='visibility = "all"\n').started()
     runs, *_ = three_jobs(daemon, tmp_path)
     assert as_nobody(daemon, f"daemon.get('/v1/jobs/{runs}')['cwd']") == str(tmp_path / SECRET)
     assert as_nobody(daemon, f"attempt(lambda: daemon.output({runs}))") == "not_owner"

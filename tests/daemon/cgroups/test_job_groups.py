@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -28,6 +29,7 @@ from tests.daemon.cgroups.conftest import Tree
 
 JOB = JobRecord(7, os.getuid(), os.getgid(), SubmitRequest(argv=["true"], cwd="/", env={}), None, 0)
 LIMITS = GroupLimits(memory=1 << 30, processes=64)
+BUSY = os.strerror(errno.EBUSY)
 
 
 @pytest.fixture
@@ -41,6 +43,23 @@ def user(places: Places) -> Path:
     return places.trees[0].user(JOB.owner).path
 
 
+@pytest.fixture
+def groups(places: Places) -> JobGroups:
+    return JobGroups(places, LIMITS)
+
+
+def write_fails(monkeypatch: pytest.MonkeyPatch, number: int, fails: Callable[[Group, str], bool]) -> None:
+    """From now on the kernel refuses to write some files."""
+    write = Group.write
+
+    def refused(group: Group, name: str, text: str) -> None:
+        if fails(group, name):
+            raise OSError(number, os.strerror(number))
+        write(group, name, text)
+
+    monkeypatch.setattr(Group, "write", refused)
+
+
 @pytest.mark.parametrize("name", ["job-7", "job-7.3", "shims", "job-x", "job-7.", "xjob-7"])
 def test_names_of_groups(name: str) -> None:
     known = attempt_of(name)
@@ -48,8 +67,7 @@ def test_names_of_groups(name: str) -> None:
     assert known is None or group_name(*known) == name
 
 
-def test_a_shim_goes_in_and_out_and_limits_are_written(places: Places, user: Path) -> None:
-    groups = JobGroups(places, LIMITS)
+def test_a_shim_goes_in_and_out_and_limits_are_written(groups: JobGroups, user: Path) -> None:
     groups.enter(JOB, os.getpid())
     assert (user / "job-7" / PROCESSES).read_text().strip() == str(os.getpid())
     assert (user / "job-7" / "pids.max").read_text() == "64"
@@ -61,54 +79,38 @@ def test_a_shim_goes_in_and_out_and_limits_are_written(places: Places, user: Pat
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.ENOSPC, errno.EINVAL, errno.EROFS, errno.EMFILE, errno.EACCES])
 @pytest.mark.parametrize("file", [PROCESSES, "pids.max", "memory.max"])
 def test_what_cannot_be_written_is_one_line(
-    places: Places,
-    user: Path,
-    number: int,
-    file: str,
-    monkeypatch: pytest.MonkeyPatch,
+    groups: JobGroups, user: Path, number: int, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups, write = JobGroups(places, LIMITS), Group.write
-
-    def fails(group: Group, name: str, text: str) -> None:
-        if name == file:
-            raise OSError(number, os.strerror(number))
-        write(group, name, text)
-
-    monkeypatch.setattr(Group, "write", fails)
+    write_fails(monkeypatch, number, lambda _group, name: name == file)
     (line,) = groups.enter(JOB, os.getpid())
     assert line.startswith("job 7 is without") and os.strerror(number) in line
     assert ((user / "job-7" / PROCESSES).read_text() == "") == (file == PROCESSES), "limits fail, the group is entered"
 
 
-def test_groups_that_cannot_be_made_are_one_line(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_cannot_be_made_are_one_line(groups: JobGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_group: Group) -> None:
         raise OSError(errno.EAGAIN, "too many groups")
 
     monkeypatch.setattr(Group, "make", full)
-    groups = JobGroups(places, LIMITS)
     (line,) = groups.enter(JOB, os.getpid())
     assert line.endswith("too many groups")
     remains = groups.remains(JOB, os.getpid())
     assert remains.pids() == set() and remains.removed()
 
 
-def test_a_shim_that_cannot_leave_is_not_killed(places: Places, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, killed = JobGroups(places, LIMITS), list[Path]()
+def test_a_shim_that_cannot_leave_is_not_killed(groups: JobGroups, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = list[Path]()
     groups.enter(JOB, os.getpid())
     (user / "job-7" / EVENTS).write_text("populated 1\nfrozen 0\n")
     monkeypatch.setattr(Group, "kill", lambda group: killed.append(group.path))
-
-    def busy(_group: Group, _name: str, _text: str) -> None:
-        raise OSError(errno.EBUSY, "busy")
-
-    monkeypatch.setattr(Group, "write", busy)
+    write_fails(monkeypatch, errno.EBUSY, lambda _group, _name: True)
     remains = groups.remains(JOB, os.getpid())
     assert not remains.removed()
-    assert remains.end() == ["the control group of job 7 cannot be ended: [Errno 16] busy"] and killed == []
+    assert remains.end() == [f"the control group of job 7 cannot be ended: [Errno 16] {BUSY}"] and killed == []
 
 
-def test_a_notice_has_a_group_with_the_limits_of_a_job(places: Places, user: Path) -> None:
-    groups, name = JobGroups(places, LIMITS), f"notice-{os.getpid()}"
+def test_a_notice_has_a_group_with_the_limits_of_a_job(groups: JobGroups, places: Places, user: Path) -> None:
+    name = f"notice-{os.getpid()}"
     assert groups.enter_notifier(JOB.owner, os.getpid()) == []
     assert (user / name / PROCESSES).read_text().strip() == str(os.getpid())
     assert (user / name / "pids.max").read_text() == "64" and (user / "memory.max").read_text() == str(1 << 30)
@@ -120,15 +122,15 @@ def test_a_notice_has_a_group_with_the_limits_of_a_job(places: Places, user: Pat
     assert groups.end_notifier(JOB.owner, os.getpid()) == [] and not (user / name).exists()
 
 
-def test_a_shim_that_has_ended_says_nothing(places: Places) -> None:
+def test_a_shim_that_has_ended_says_nothing(groups: JobGroups) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    groups = JobGroups(places, LIMITS)
     assert groups.enter(JOB, process.pid) == groups.leave(JOB, process.pid) == []
 
 
-def test_the_next_daemon_removes_empty_groups_and_applies_its_limits(places: Places, user: Path) -> None:
-    groups = JobGroups(places, LIMITS)
+def test_the_next_daemon_removes_empty_groups_and_applies_its_limits(
+    groups: JobGroups, places: Places, user: Path
+) -> None:
     groups.enter(JOB, os.getpid())
     for name in ("job-7.2", "job-8"):
         Group(user / name).make()
@@ -150,27 +152,18 @@ def test_a_limit_that_one_user_exceeds_already_is_set_for_the_others(
     places: Places, user: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     JobGroups(places, LIMITS).enter(JOB, os.getpid())
-    tree, write = places.trees[0], Group.write
+    tree = places.trees[0]
     for uid in (1, 2, 3):
         Group(tree.user(uid).path / "job-8").make()
         (tree.user(uid).path / "job-8" / PROCESSES).write_text("77")
-
-    def busy(group: Group, name: str, text: str) -> None:
-        if group.path == tree.user(2).path:
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-        write(group, name, text)
-
-    monkeypatch.setattr(Group, "write", busy)
+    write_fails(monkeypatch, errno.EBUSY, lambda group, _name: group.path == tree.user(2).path)
     left = JobGroups(places, GroupLimits(memory=2 << 30, processes=64)).adopt(lambda job, _attempt: job == 8)
     assert {group.path.parent for group in left} == {tree.user(uid).path for uid in (1, 2, 3)}
     assert all((tree.user(uid).path / "memory.max").read_text() == str(2 << 30) for uid in (1, 3, JOB.owner))
-    assert caplog.messages == [
-        f"the control groups of an earlier daemon: [Errno {errno.EBUSY}] {os.strerror(errno.EBUSY)}"
-    ]
+    assert caplog.messages == [f"the control groups of an earlier daemon: [Errno 16] {BUSY}"]
 
 
-def test_how_often_processes_were_refused(places: Places, user: Path) -> None:
-    groups = JobGroups(places, LIMITS)
+def test_how_often_processes_were_refused(groups: JobGroups, user: Path) -> None:
     assert groups.refusals(JOB) == 0
     groups.enter(JOB, os.getpid())
     (user / "job-7" / "pids.events").write_text("max 3\n")
@@ -178,10 +171,10 @@ def test_how_often_processes_were_refused(places: Places, user: Path) -> None:
 
 
 async def test_a_job_that_is_over_before_its_shim_was_told_to_start_leaves_no_group(
-    places: Places, user: Path, monkeypatch: pytest.MonkeyPatch
+    groups: JobGroups, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its shim, which has been refused, still lives in the group."""
-    groups, hooks, write = JobGroups(places, LIMITS), JobHooks(), Group.write
+    hooks, write = JobHooks(), Group.write
     monkeypatch.setattr(Group, "kill", lambda _group: pytest.fail("it has only its shim"))
     hooks.register([ControlGroupHook(groups)])
     parts: Any = MagicMock(hooks=hooks, jobs=JobTable())
@@ -242,7 +235,7 @@ def test_processes_that_fork_all_the_time_are_ended(group: Group) -> None:
     assert not group.path.exists()
 
 
-def test_only_processes_of_the_owner_are_moved(group: Group) -> None:
+def test_only_processes_of_the_owner_are_moved_and_a_group_with_processes_stays(group: Group) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         with pytest.raises(PermissionError):
             move(process.pid, os.getuid() + 1, group, group)
@@ -251,19 +244,13 @@ def test_only_processes_of_the_owner_are_moved(group: Group) -> None:
         assert group.pids() == set(), "0 would be this process"
         move(process.pid, os.getuid(), group, group)
         assert group.pids() == {process.pid}
-        process.kill()
-        process.wait()
-        with pytest.raises(ProcessLookupError):
-            move(process.pid, os.getuid(), group, group)
-
-
-def test_a_group_with_processes_stays(group: Group) -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        move(process.pid, os.getuid(), group, group)
         with pytest.raises(OSError):
             group.remove()
         assert not group.wait_empty(0.0)
         process.kill()
+        process.wait()
+        with pytest.raises(ProcessLookupError):
+            move(process.pid, os.getuid(), group, group)
 
 
 def test_a_group_that_is_gone_has_no_processes(group: Group) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -31,6 +29,7 @@ from carpool.protocol.api import SubmitRequest
 from carpool.protocol.notices import NotifyTarget
 from carpool.protocol.paths import Home
 from carpool.protocol.session import StartSpec
+from tests.daemon.journal_file import sql
 
 
 def running(number: int, owner: int = 1000, url: str = "http://x/secret") -> JobRecord:
@@ -58,8 +57,7 @@ class Scene:
         return await done
 
     def row(self) -> str:
-        with closing(sqlite3.connect(self.path)) as connection:
-            return str(connection.execute("SELECT notice FROM notices").fetchone()[0])
+        return str(sql(self.path, "SELECT notice FROM notices")[0][0])
 
     async def begin(self) -> None:
         (work,) = self.notices.work().values()

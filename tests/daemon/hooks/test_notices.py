@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 
 from tests.daemon.daemon_harness import NOBODY, PATIENCE_S, Daemon, Make, as_nobody, refusal, until
-from tests.homes import home_directory
 
 ALL = ["start", "end", "failure", "timeout"]
 
@@ -61,15 +60,6 @@ def web() -> Iterator[WebServer]:
         yield server
         server.silent.set()
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Daemon]:
-    """For what is refused."""
-    with home_directory() as directory:
-        daemon = Daemon(directory / "home").started()
-        yield daemon
-        daemon.stop()
 
 
 def webhook(url: str, *on: str) -> dict[str, Any]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-import time
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +9,35 @@ from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.journal.records import INSERT_JOB, job_row
-from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal, submission
+from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal, submission, until
+from tests.daemon.journal_file import opened, sql
 
-PATIENCE_S = 20.0
 WAITS = "import signal; signal.pause()"
 
 
 def make_old(home: Path, *jobs: int) -> None:
     """As if they had ended, and everything in the event log had happened, a hundred days ago."""
-    with closing(sqlite3.connect(home / "journal.sqlite")) as connection, connection:
-        for job in jobs:
-            connection.execute("UPDATE jobs SET ended_us = ended_us - ? WHERE id = ?", (100 * DAY, job))
-        connection.execute("UPDATE events SET wall_us = wall_us - ?", (100 * DAY,))
+    for job in jobs:
+        sql(home / "journal.sqlite", "UPDATE jobs SET ended_us = ended_us - ? WHERE id = ?", 100 * DAY, job)
+    sql(home / "journal.sqlite", "UPDATE events SET wall_us = wall_us - ?", 100 * DAY)
 
 
 def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(f"file:{home / 'journal.sqlite'}?mode=ro", uri=True)) as connection:
-        return connection.execute(query).fetchall()
-
-
-def until(daemon: Daemon, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, daemon.log()
-        time.sleep(0.01)
+    return sql(home / "journal.sqlite", query)
 
 
 def until_removed(daemon: Daemon) -> None:
     """The directories are what the daemon deletes last."""
-    until(daemon, lambda: "removed" in daemon.log() and not list((daemon.home / "removed").iterdir()))
+    until(lambda: "removed" in daemon.log() and not list((daemon.home / "removed").iterdir()))
+
+
+def removed_when_old(daemon: Daemon, *jobs: int) -> None:
+    """Another daemon comes in a hundred days, and removes what is too old."""
+    daemon.terminate()
+    make_old(daemon.home, *jobs)
+    daemon.started()
+    until_removed(daemon)
 
 
 def numbers(daemon: Daemon) -> list[int]:
@@ -53,14 +45,9 @@ def numbers(daemon: Daemon) -> list[int]:
 
 
 def test_old_jobs_leave_the_journal_the_disk_and_the_lists(daemon: Daemon) -> None:
-    first, second, third = (daemon.submit("echo", "text") for _ in range(3))
-    for job in (first, second, third):
-        daemon.wait(job)
+    first, second, third = (daemon.submit("echo", "text", ended=True) for _ in range(3))
     last = daemon.events()[-1]["seq"]
-    daemon.terminate()
-    make_old(daemon.home, first, second)
-    daemon.started()
-    until_removed(daemon)
+    removed_when_old(daemon, first, second)
     assert numbers(daemon) == [third]
     assert [path.name for path in (daemon.home / "jobs").iterdir()] == [str(third)]
     for table, column in (("jobs", "id"), ("attempts", "job"), ("placements", "job")):
@@ -82,17 +69,14 @@ def test_what_jobs_wait_for_stays_and_numbers_go_on(daemon: Daemon) -> None:
     waiting = daemon.submit("true", after=[done, runs])
     for job in (done, unrelated):
         daemon.wait(job)
-    daemon.terminate()
-    make_old(daemon.home, done, unrelated)
-    daemon.started()
-    until_removed(daemon)
+    removed_when_old(daemon, done, unrelated)
     assert numbers(daemon) == [done, runs, waiting]
     daemon.cancel(runs)
     daemon.wait(waiting)
     daemon.terminate()
     make_old(daemon.home, done, runs, waiting)
     daemon.started()
-    until(daemon, lambda: numbers(daemon) == [waiting])
+    until(lambda: numbers(daemon) == [waiting])
     daemon.terminate()
     seq = rows(daemon.home, "SELECT max(seq) FROM events")[0][0]
     daemon.started()
@@ -105,7 +89,7 @@ def test_where_no_job_is_removed_no_event_is(daemon: Daemon) -> None:
     daemon.terminate()
     first = rows(daemon.home, "SELECT min(seq) FROM events")
     daemon.started()
-    until(daemon, lambda: daemon.wait(daemon.submit("true"))["id"] > job + 2)  # by then it has looked
+    until(lambda: daemon.wait(daemon.submit("true"))["id"] > job + 2)  # by then it has looked
     assert rows(daemon.home, "SELECT min(seq) FROM events") == first
 
 
@@ -129,10 +113,10 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
     for _ in range(14):
         for number in daemon.post("/v1/submissions", many)["ids"]:
             daemon.cancel(number)
-    until(daemon, lambda: len(numbers(daemon)) <= 41)
+    until(lambda: len(numbers(daemon)) <= 41)
     assert len(numbers(daemon)) >= 21, "as many as are to be kept, and the one that waits"
     assert rows(home, "SELECT count(*) FROM jobs")[0][0] <= 41
-    until(daemon, lambda: rows(home, "SELECT count(*) FROM events WHERE ring = 0")[0][0] <= 1000 + 41 * 4)
+    until(lambda: rows(home, "SELECT count(*) FROM events WHERE ring = 0")[0][0] <= 1000 + 41 * 4)
     last = rows(home, "SELECT max(seq) FROM events")[0][0]
     assert last > 2000, "far more has happened than is kept"
     assert daemon.show(blocker)["phase"] != "ended"
@@ -142,13 +126,8 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
 
 
 def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(daemon: Daemon, home: Path) -> None:
-    mine, other = daemon.submit("true"), daemon.submit("true")
-    for job in (mine, other):
-        daemon.wait(job)
-    daemon.terminate()
-    make_old(home, mine)
-    daemon.started()
-    until_removed(daemon)
+    mine, _other = (daemon.submit("true", ended=True) for _ in range(2))
+    removed_when_old(daemon, mine)
     asked = f"attempt(lambda: daemon.show({mine}))"
     assert as_nobody(daemon, asked) == "removed_job"
     daemon.terminate()
@@ -159,9 +138,7 @@ def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(daemo
 
 def test_a_daemon_that_was_killed_between_two_steps_has_removed_all_of_a_job_or_goes_on(daemon: Daemon) -> None:
     """A directory that has been moved aside and not been deleted, of a job whose row is still there."""
-    first, second = daemon.submit("true"), daemon.submit("true")
-    for job in (first, second):
-        daemon.wait(job)
+    first, second = (daemon.submit("true", ended=True) for _ in range(2))
     daemon.terminate()
     make_old(daemon.home, first)
     (daemon.home / "removed").mkdir(exist_ok=True)
@@ -171,46 +148,41 @@ def test_a_daemon_that_was_killed_between_two_steps_has_removed_all_of_a_job_or_
     assert numbers(daemon) == [second]
 
 
+def kept_events(path: Path) -> list[int]:
+    return [seq for (seq,) in sql(path, "SELECT seq FROM events ORDER BY seq")]
+
+
 async def test_what_says_how_a_job_was_submitted_stays_until_the_job_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    journal = Journal(open_journal(path), asyncio.get_running_loop())
     insert = "INSERT INTO events (seq, wall_us, now_us, kind, job, ring, data) VALUES (?, ?, 0, ?, ?, 0, '{}')"
     events = [(1, 1, "Submitted", 1), (2, 2, "GrantTurn", 1), (3, 3, "Submitted", 2), (4, 4, "Submitted", 3)]
-    await journal.durable(insert, *events)
     job = JobRecord(1, 1000, 1000, SubmitRequest(["python"], "/", {}), None, 1)
-    await journal.durable(INSERT_JOB, job_row(job))
-    assert await JournalRemoval(journal, path).events(before=9, most=99) == 2
-    journal.close()
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT seq FROM events ORDER BY seq").fetchall() == [(1,), (4,)]
+    with opened(path) as daemon:
+        await daemon.journal.durable(insert, *events)
+        await daemon.journal.durable(INSERT_JOB, job_row(job))
+        assert await JournalRemoval(daemon.journal, path).events(before=9, most=99) == 2
+    assert kept_events(path) == [1, 4]
 
 
 async def test_of_too_many_events_the_oldest_go_and_frequent_kinds_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
-    journal = Journal(open_journal(path), asyncio.get_running_loop())
     insert = "INSERT INTO events (seq, wall_us, now_us, kind, ring, data) VALUES (?, 5, 0, 'Any', ?, '{}')"
-    await journal.durable(insert, *[(number, number % 2) for number in range(1, 41)])
-    assert await JournalRemoval(journal, path).events(before=0, most=20) == 0
-    assert await JournalRemoval(journal, path).events(before=0, most=5) == 15
-    journal.close()
-    with closing(sqlite3.connect(path)) as connection:
-        assert [seq for (seq,) in connection.execute("SELECT seq FROM events ORDER BY seq")] == [
-            *range(1, 32, 2),
-            *range(32, 41),
-        ]
+    with opened(path) as daemon:
+        await daemon.journal.durable(insert, *[(number, number % 2) for number in range(1, 41)])
+        assert await JournalRemoval(daemon.journal, path).events(before=0, most=20) == 0
+        assert await JournalRemoval(daemon.journal, path).events(before=0, most=5) == 15
+    assert kept_events(path) == [*range(1, 32, 2), *range(32, 41)]
 
 
 async def test_old_events_go_in_small_steps_and_the_last_one_stays(tmp_path: Path) -> None:
     folder = tmp_path / "50%? #1"
     folder.mkdir()
     path = folder / "journal.sqlite"
-    journal = Journal(open_journal(path), asyncio.get_running_loop())
     insert = "INSERT INTO events (seq, wall_us, now_us, kind, ring, data) VALUES (?, ?, 0, 'Tick', 0, '{}')"
-    await journal.durable(insert, *[(number, number) for number in range(1, 1301)])
-    removal = JournalRemoval(journal, path)
-    assert await removal.events(before=1201, most=9999) == 1200
-    assert await removal.events(before=1201, most=9999) == 0
-    assert await removal.events(before=5000, most=9999) == 99
-    journal.close()
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT seq FROM events").fetchall() == [(1300,)]
+    with opened(path) as daemon:
+        await daemon.journal.durable(insert, *[(number, number) for number in range(1, 1301)])
+        removal = JournalRemoval(daemon.journal, path)
+        assert await removal.events(before=1201, most=9999) == 1200
+        assert await removal.events(before=1201, most=9999) == 0
+        assert await removal.events(before=5000, most=9999) == 99
+    assert kept_events(path) == [1300]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, Make, Refused, alive, parent_of
 from tests.daemon.failing import MESSAGE, WAITS, fails, let_go
+from tests.daemon.journal_file import sql
 from tests.tiers import all_but_first
 
 MIB = 1 << 20
@@ -45,8 +45,7 @@ sys.exit({MESSAGE!r})
 def recorded(daemon: Daemon, job: int) -> list[tuple[int, int, int | None]]:
     """Rows of the journal: number of an attempt, whether it was the last, what is reserved for the next."""
     query = "SELECT attempt, last, json_extract(estimate, '$.memory.persistent') FROM attempts WHERE job = ?"
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
-        return connection.execute(query + " ORDER BY attempt", (job,)).fetchall()
+    return sql(daemon.home / "journal.sqlite", query + " ORDER BY attempt", job)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +177,7 @@ def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier
     for descriptor in descriptors:
         readable(descriptor, None)  # it has ended
         os.close(descriptor)
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
-        changed = connection.execute("UPDATE meta SET value = ? WHERE key = 'boot_id'", (boot,))
-        assert changed.rowcount == 1
+    assert sql(daemon.home / "journal.sqlite", "UPDATE meta SET value = ? WHERE key = 'boot_id' RETURNING key", boot)
     daemon.started()
 
 
@@ -198,9 +195,7 @@ def test_what_ran_starts_again_or_is_lost(daemon: Daemon, tmp_path: Path) -> Non
     assert (first["text"], first["exit_code"], first["log"]) == ("the machine restarted", None, "log")
     assert daemon.output(again) == "start 2\n"
     assert daemon.wait(follows)["outcome"] == "succeeded"
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
-        stored = connection.execute("SELECT value FROM meta WHERE key = 'boot_id'").fetchone()
-    assert stored == (boot_id(),)
+    assert sql(daemon.home / "journal.sqlite", "SELECT value FROM meta WHERE key = 'boot_id'") == [(boot_id(),)]
 
 
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 2), (1, 3)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import begin_of, day_after, day_of
 from carpool.telemetry.samples import CapabilityLevel, RollupSpan, Sample, buckets
 from tests.daemon.daemon_harness import Make, Refused, refusal
+from tests.daemon.journal_file import local, opened, sql
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND // HOUR * HOUR
@@ -45,12 +45,10 @@ def with_history(path: Path, work: Callable[[DeviceHistory], Awaitable[None]]) -
     """A daemon's worth of it: opened, used, closed."""
 
     async def run() -> None:
-        journal = Journal(open_journal(path), asyncio.get_running_loop())
-        history = DeviceHistory(journal, path)
-        await work(history)
-        history.close()
-        await journal.flushed()
-        journal.close()
+        with opened(path) as daemon:
+            history = DeviceHistory(daemon.journal, path)
+            await work(history)
+            history.close()
 
     asyncio.run(run())
 
@@ -64,33 +62,20 @@ def add(*samples: tuple[int, int]) -> Callable[[DeviceHistory], Awaitable[None]]
 
 
 def stored(path: Path, step: int, device: str = "host0") -> dict[int, RollupSpan]:
-    async def read() -> dict[int, dict[str, RollupSpan]]:
-        journal = Journal(open_journal(path), asyncio.get_running_loop())
-        found = DeviceHistory(journal, path).stored(device, step, 0, 1 << 60)
-        journal.close()
-        return buckets(found, step)
-
-    return {when - START: spans["used_bytes"] for when, spans in asyncio.run(read()).items()}
+    found = DeviceHistory(cast(Journal, None), path).stored(device, step, 0, 1 << 60)
+    return {when - START: spans["used_bytes"] for when, spans in buckets(found, step).items()}
 
 
 def keep(path: Path, now: int) -> None:
     async def run() -> None:
-        journal = Journal(open_journal(path), asyncio.get_running_loop())
-        await HistoryKeeper(journal, path, [DEVICES]).keep(START + now)
-        journal.close()
+        with opened(path) as daemon:
+            await HistoryKeeper(daemon.journal, path, [DEVICES]).keep(START + now)
 
     asyncio.run(run())
 
 
 def rows(path: Path, step: int) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT count(*) FROM history WHERE step_us = ?", (step,)).fetchone()
-    return int(found[0])
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
+    return len(sql(path, "SELECT 1 FROM history WHERE step_us = ?", step))
 
 
 def test_minutes_and_hours(path: Path) -> None:
@@ -140,10 +125,8 @@ def test_what_is_old_goes(path: Path) -> None:
 def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with_history(path, add((0, 5), (MINUTE, 6), (2 * MINUTE, 7), (3 * MINUTE, 8), (4 * MINUTE, 9)))
     spoilt = [msgspec.msgpack.encode({"used_bytes": span}) for span in ((1, 1, 1, 0), ("much", 1, 1, 1), (1, 9, 3, 1))]
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for number, value in enumerate([*spoilt, b"{"]):
-            change = "UPDATE history SET value = ? WHERE begin_us = ?"
-            connection.execute(change, (value, START + number * MINUTE))
+    for number, value in enumerate([*spoilt, b"{"]):
+        sql(path, "UPDATE history SET value = ? WHERE begin_us = ?", value, START + number * MINUTE)
     assert stored(path, MINUTE) == {4 * MINUTE: RollupSpan(9, 9, 9, 1)}
     assert caplog.text.count("is invalid, and is left out") == 4
 
@@ -151,8 +134,7 @@ def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCapt
 @pytest.mark.parametrize("change", ["begin_us = -9223372036854775808", "begin_us = 9223372036854775807", "owner = -2"])
 def test_a_row_with_impossible_columns_goes_and_the_others_become_an_hour(path: Path, change: str) -> None:
     with_history(path, add((0, 5), (MINUTE, 6), (2 * MINUTE, 7)))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE history SET {change} WHERE number = 2")
+    sql(path, f"UPDATE history SET {change} WHERE number = 2")
     assert list(stored(path, MINUTE)) == [0, 2 * MINUTE]
     keep(path, 8 * DAY)
     assert (rows(path, MINUTE), rows(path, HOUR), stored(path, HOUR)) == (0, 1, {0: RollupSpan(5, 12, 7, 2)})
@@ -163,9 +145,8 @@ def test_sums_that_are_too_large_to_be_written_are_left_out(
     path: Path, span: tuple[int, int, int, int], kept: int
 ) -> None:
     with_history(path, add(*((minute * MINUTE, 1) for minute in range(20))))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        value = {"power_mw": span, "used_bytes": (1, 1, 1, 1)}
-        connection.execute("UPDATE history SET value = ?", (msgspec.msgpack.encode(value),))
+    value = {"power_mw": span, "used_bytes": (1, 1, 1, 1)}
+    sql(path, "UPDATE history SET value = ?", msgspec.msgpack.encode(value))
     keep(path, 8 * DAY)
     assert stored(path, HOUR) == ({0: RollupSpan(1, kept, 1, kept)} if kept else {})
 
@@ -200,12 +181,9 @@ def busy_by_minute(path: Path, minutes: int) -> None:
 
 
 @pytest.fixture(params=["Europe/Berlin", "Asia/Kolkata"])
-def _zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", request.param)
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def _zone(request: pytest.FixtureRequest) -> Iterator[None]:
+    with local(request.param):
+        yield
 
 
 @pytest.mark.usefixtures("_zone")

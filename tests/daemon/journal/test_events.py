@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from carpool.daemon.journal.events import Feed, JournalRemoval, excess
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system import peer
+from tests.daemon.journal_file import sql
 
 QUIET, BUSY = 1000, 1001
 JOB = "INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase) VALUES (?, ?, 0, '{}', '{}', 0, ?)"
@@ -100,8 +99,7 @@ async def test_the_hourly_look_leaves_each_a_share(rows: Rows) -> None:
     rows.events(rows.job(2, BUSY), 2000)
     journal = Journal(rows.connection, asyncio.get_running_loop())
     assert await JournalRemoval(journal, rows.path).events(before=0, most=100) == 1910
-    with closing(sqlite3.connect(rows.path)) as reader:
-        kept = [(seq, job) for seq, job in reader.execute("SELECT seq, job FROM events ORDER BY seq")]
+    kept = sql(rows.path, "SELECT seq, job FROM events ORDER BY seq")
     journal.close()
     assert [seq for seq, job in kept if job == 1] == quiet and len(kept) == 100
 
@@ -123,8 +121,7 @@ async def test_frequent_events_of_one_job_leave_those_of_others(rows: Rows, monk
             await feed._pruning
     feed.flush()
     await journal.flushed()
-    with closing(sqlite3.connect(rows.path)) as reader:
-        kept = Counter(job for (job,) in reader.execute("SELECT job FROM events"))
+    kept = Counter(job for (job,) in sql(rows.path, "SELECT job FROM events"))
     feed.close()
     journal.close()
     assert kept[1] == 20 and kept[2] <= 200 + 100

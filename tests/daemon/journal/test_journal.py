@@ -6,17 +6,18 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from carpool.core.model import Attempt, JobPhase, Outcome, Usage
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal.contents import read_jobs
-from carpool.daemon.journal.records import KEPT_RUNS, JournalStore, expected, read_history, read_unsuspendable
-from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.records import KEPT_RUNS, expected, read_history, read_unsuspendable
 from carpool.daemon.journal.writer import Journal, Write
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
+from tests.daemon.journal_file import opened
 
 INSERT = "INSERT INTO words VALUES (?)"
 NO_TEXT = "\udcff"  # of a file's name that is no UTF-8
@@ -110,21 +111,19 @@ async def test_the_newest_job_of_a_commit_is_acknowledged_before_its_user_hears_
 # What the journal gives back of a job is what was written
 
 
-async def test_of_each_command_the_last_runs_are_known(tmp_path: Path) -> None:
+def job(number: int = 1, **facts: Any) -> JobRecord:
+    return JobRecord(number, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, gpus=2), None, number, **facts)
+
+
+async def test_of_each_command_the_last_runs_are_known(path: Path) -> None:
     """Also after a restart; the estimate is what most of them got by with, its length the last one's."""
-    connection = open_journal(tmp_path / "journal.sqlite")
-    journal = Journal(connection, asyncio.get_running_loop())
-    store = JournalStore(journal, read_history(connection))
-    for number in range(1, KEPT_RUNS + 6):
-        job = JobRecord(number, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, number)
-        job.usage = Usage(persistent_peak=number << 20, ephemeral_peak=100 - number, iterations=number)
-        job.outcome, job.started_us, job.ended_us = Outcome.SUCCEEDED, number, number
-        store.ended(job)
-    await journal.flushed()
-    journal.close()
-    connection = open_journal(tmp_path / "journal.sqlite")
-    ((_, runs),) = read_history(connection).items()
-    connection.close()
+    with opened(path) as daemon:
+        for number in range(1, KEPT_RUNS + 6):
+            run = job(number, started_us=number, ended_us=number, outcome=Outcome.SUCCEEDED)
+            run.usage = Usage(persistent_peak=number << 20, ephemeral_peak=100 - number, iterations=number)
+            daemon.store.ended(run)
+    with opened(path) as daemon:
+        ((_, runs),) = read_history(daemon.connection).items()
     assert [run.persistent >> 20 for run in runs] == list(range(6, KEPT_RUNS + 6))
     found = expected(runs)
     assert found is not None
@@ -132,7 +131,7 @@ async def test_of_each_command_the_last_runs_are_known(tmp_path: Path) -> None:
     assert (found.source, found.iterations) == ("history", 25)
 
 
-async def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
+async def test_the_figures_of_an_ended_job_survive(path: Path) -> None:
     usage = Usage(
         persistent_peak=1 << 30,
         ephemeral_peak=1 << 20,
@@ -144,75 +143,57 @@ async def test_the_figures_of_an_ended_job_survive(tmp_path: Path) -> None:
         in_bytes=2 << 30,
         in_us=300_000,
     )
-    job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={"A": "B"}), None, 1_790_000_000_000_000)
-    connection = open_journal(tmp_path / "journal.sqlite")
-    journal = Journal(connection, asyncio.get_running_loop())
-    store = JournalStore(journal, read_history(connection))
-    await store.submitted([job])
-    job.device, job.started_us = "host0", job.submitted_us + 1
-    store.started(job)
-    job.usage, job.switches, job.outcome, job.exit_code = usage, 7, Outcome.SUCCEEDED, 0
-    job.ended_us = job.started_us + 1
-    store.ended(job)
-    await journal.flushed()
-    journal.close()
-    connection = open_journal(tmp_path / "journal.sqlite")
-    (found,) = read_jobs(connection)
-    connection.close()
+    run = job(device="host0")
+    with opened(path) as daemon:
+        await daemon.store.submitted([run])
+        run.started_us = run.submitted_us + 1
+        daemon.store.started(run)
+        run.usage, run.switches, run.outcome, run.exit_code = usage, 7, Outcome.SUCCEEDED, 0
+        run.ended_us = run.started_us + 1
+        daemon.store.ended(run)
+    with opened(path) as daemon:
+        (found,) = read_jobs(daemon.connection)
     assert found.phase is JobPhase.ENDED
     assert (found.usage, found.switches, found.outcome) == (usage, 7, Outcome.SUCCEEDED)
 
 
-async def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(tmp_path: Path) -> None:
-    job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, gpus=2), None, 1)
-    connection = open_journal(tmp_path / "journal.sqlite")
-    journal = Journal(connection, asyncio.get_running_loop())
-    store = JournalStore(journal, read_history(connection))
-    await store.submitted([job])
-    job.device, job.other_devices, job.started_us = "host0", ("host1",), 2
-    store.placed(job, None)
-    store.started(job)
-    job.past = (Ended(Attempt("exited with code 1", "host0"), 2, 3, 1, None, 0, 0),)
-    await store.failed(job)
-    journal.close()
-    connection = open_journal(tmp_path / "journal.sqlite")
-    (found,) = read_jobs(connection)
-    connection.close()
+async def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(path: Path) -> None:
+    run = job()
+    with opened(path) as daemon:
+        await daemon.store.submitted([run])
+        run.device, run.other_devices, run.started_us = "host0", ("host1",), 2
+        daemon.store.placed(run, None)
+        daemon.store.started(run)
+        run.past = (Ended(Attempt("exited with code 1", "host0"), 2, 3, 1, None, 0, 0),)
+        await daemon.store.failed(run)
+    with opened(path) as daemon:
+        (found,) = read_jobs(daemon.connection)
     assert (found.device, found.other_devices, found.started_us, found.attempt) == (None, (), None, 2)
 
 
-def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
+def test_how_a_job_uses_its_device_outlives_the_daemon(path: Path) -> None:
     """Of its present attempt, until it has ended."""
-    job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, 1, was_seated=True)
+    run = job(was_seated=True)
 
     async def life(*steps: str) -> bool:
-        connection = open_journal(tmp_path / "journal.sqlite")
-        journal = Journal(connection, asyncio.get_running_loop())
-        store = JournalStore(journal, read_history(connection))
-        for step in steps:
-            await store.submitted([job]) if step == "submitted" else getattr(store, step)(job)
-        await journal.flushed()
-        (found,) = read_jobs(connection)
-        journal.close()
+        with opened(path) as daemon:
+            for step in steps:
+                await daemon.store.submitted([run]) if step == "submitted" else getattr(daemon.store, step)(run)
+            await daemon.journal.flushed()
+            (found,) = read_jobs(daemon.connection)
         return found.was_seated
 
     assert not asyncio.run(life("submitted"))
     assert asyncio.run(life("used"))
     assert asyncio.run(life())
-    job.outcome, job.phase = Outcome.SUCCEEDED, JobPhase.ENDED
+    run.outcome, run.phase = Outcome.SUCCEEDED, JobPhase.ENDED
     assert not asyncio.run(life("ended"))
 
 
-async def test_commands_that_a_suspend_has_ended_are_known_to_later_daemons(tmp_path: Path) -> None:
-    job = JobRecord(7, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, 1)
-    connection = open_journal(tmp_path / "journal.sqlite")
-    journal = Journal(connection, asyncio.get_running_loop())
-    store = JournalStore(journal, {})
-    store.ended_by_suspend(job)
-    assert store.why_not_suspended(job)
-    await journal.flushed()
-    journal.close()
-    connection = open_journal(tmp_path / "journal.sqlite")
-    found = read_unsuspendable(connection)
-    connection.close()
-    assert found == {job.kind: 7}
+async def test_commands_that_a_suspend_has_ended_are_known_to_later_daemons(path: Path) -> None:
+    run = job(7)
+    with opened(path) as daemon:
+        daemon.store.ended_by_suspend(run)
+        assert daemon.store.why_not_suspended(run)
+    with opened(path) as daemon:
+        assert read_unsuspendable(daemon.connection) == {run.kind: 7}

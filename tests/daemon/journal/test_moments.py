@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +17,6 @@ from carpool.daemon.jobs.table import Ended, JobRecord, JobTable
 from carpool.daemon.journal.contents import read_jobs
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.restart_record import BOOT_ID, BootRecord, MomentRecord, read_wall_ahead
-from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import WallSteps
 from carpool.protocol.api import SubmitRequest
@@ -51,12 +47,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(open_journal(tmp_path / "journal.sqlite")) as opened:
-        yield opened
 
 
 def running(jobs: JobTable, clock: Clock) -> JobRecord:

@@ -20,6 +20,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, submission
 from tests.daemon.failing import WAITS, let_go
+from tests.daemon.journal_file import sql
 
 SECRET = "hf_0123456789"
 FORGE = """
@@ -46,8 +47,7 @@ def test_a_daemon_starts_from_a_copy_that_has_no_secrets(daemon: Daemon, pipe: P
     waits = daemon.submit("true", env={"TOKEN": SECRET}, after=[running], notify=[target])
     spec = {"factory": "shop:resnet", "python": "/bin/python", "cwd": "/", "env": {"TOKEN": SECRET}}
     daemon.put("/v1/models/resnet", spec)
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
-        connection.execute("UPDATE meta SET value = 'that of an earlier start' WHERE key = 'boot_id'")
+    sql(daemon.home / "journal.sqlite", "UPDATE meta SET value = 'that of an earlier start' WHERE key = 'boot_id'")
     copy = daemon.home.parent / "copy"
     code, made, _ = cli(daemon.home, "backup", str(copy))
     assert (code, made["jobs"], made["bytes"]) == (0, 3, copy.stat().st_size)
@@ -101,9 +101,7 @@ def test_a_copy_has_no_targets_of_spoilt_rows_either(tmp_path: Path) -> None:
         )
     assert back_up(journal, copy, force=False).jobs == len(spoilt)
     assert SECRET.encode() not in copy.read_bytes()
-    with closing(sqlite3.connect(copy)) as connection:
-        left = connection.execute("SELECT data FROM quarantine").fetchall()
-    assert left == [('{"phase":"x"}',), ('{"job":7}',)]
+    assert sql(copy, "SELECT data FROM quarantine") == [('{"phase":"x"}',), ('{"job":7}',)]
 
 
 @pytest.mark.parametrize("place", ["none/copy", "journal"])
@@ -131,8 +129,7 @@ def test_everything_that_is_wrong_is_listed(daemon: Daemon) -> None:
     assert any("jobs 8 to 9" in text for text in texts) and any("jobs 1 to 12" in text for text in texts)
     assert not list(home.root.glob("*-shm")), "nothing is written"
     for damage in ("UPDATE meta SET value = 'x' WHERE key = 'last_job'", "DELETE FROM meta WHERE key = 'last_job'"):
-        with closing(sqlite3.connect(home.journal)) as connection, connection:
-            connection.execute(damage)
+        sql(home.journal, damage)
         assert any("jobs 1 to 12" in check.found for check in findings(home))
 
 

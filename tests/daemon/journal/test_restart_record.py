@@ -7,7 +7,6 @@ device time of their iterations in their seats, as libcarpool tells it.  All the
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +21,10 @@ from carpool.core.state.slowdown_table import FRESH_US
 from carpool.daemon.journal.history import HistoryKeeper
 from carpool.daemon.journal.restart_record import PACES, CoreFigures, read_figures
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.api import PlacementInfo
 from tests.daemon.daemon_harness import Daemon, Make
+from tests.daemon.journal_file import opened, sql
 
 SIDE_BY_SIDE = ("--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack", "--placement", "first-fit")
 ALONE_US, SLOWED_US = 100_000, 180_000
@@ -123,13 +122,12 @@ def write(path: Path, *tables: list[PaceKnown], most: int = 100) -> None:
     """One table after the other, as the core has them, by one `CoreFigures`; then at most so many pairs are kept."""
 
     async def work() -> None:
-        connection = open_journal(path)
-        journal, table = Journal(connection, asyncio.get_running_loop()), list[PaceKnown]()
-        figures = CoreFigures(journal, read_figures(connection), lambda: reversed(table), tuple)
-        for table[:] in tables:
-            figures.write()
-        await HistoryKeeper(journal, path, [replace(PACES, most_rows=most)]).keep(wall_us())
-        journal.close()
+        table = list[PaceKnown]()
+        with opened(path) as daemon:
+            figures = CoreFigures(daemon.journal, read_figures(daemon.connection), lambda: reversed(table), tuple)
+            for table[:] in tables:
+                figures.write()
+            await HistoryKeeper(daemon.journal, path, [replace(PACES, most_rows=most)]).keep(wall_us())
 
     asyncio.run(work())
 
@@ -143,49 +141,43 @@ def stored(path: Path) -> list[tuple[str, int]]:
         return [(each.kind, each.total_us) for each in read_figures(connection)[0]]
 
 
-def test_the_pairs_measured_last_are_kept(tmp_path: Path) -> None:
-    path, now = tmp_path / "journal.sqlite", monotonic_us()
+def test_the_pairs_measured_last_are_kept(path: Path) -> None:
+    now = monotonic_us()
     write(path, [pace("x", now - 9), pace("y", now - 8), pace("z", now - 7)], most=2)
     assert stored(path) == [("y", 9), ("z", 9)]
     write(path, [pace("z", now - 7), pace("y", now - 6, 10)], [pace(str(n), now - 5 + n) for n in range(5)], most=2)
     assert stored(path) == [("3", 9), ("4", 9)]
 
 
-def test_a_later_figure_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
-    path, now = tmp_path / "journal.sqlite", monotonic_us()
+def test_a_later_figure_takes_the_place_of_an_earlier_one(path: Path) -> None:
+    now = monotonic_us()
     write(path, [pace("x", now - 9)], [pace("x", now - 8, 10)], [pace("x", now - 7, 11)])
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM history").fetchone() == (1,)
+    assert sql(path, "SELECT count(*) FROM history") == [(1,)]
     assert stored(path) == [("x", 11)]
 
 
-def test_time_without_a_whole_iteration_is_not_kept(tmp_path: Path) -> None:
+def test_time_without_a_whole_iteration_is_not_kept(path: Path) -> None:
     """The next daemon would set such a row aside as damaged, and say so for a week."""
-    path = tmp_path / "journal.sqlite"
     write(path, [PaceKnown("m", "x", "", 9, 0, monotonic_us()), pace("y", monotonic_us())])
     assert stored(path) == [("y", 9)]
 
 
-def test_how_old_a_figure_is_survives_a_reboot(tmp_path: Path) -> None:
+def test_how_old_a_figure_is_survives_a_reboot(path: Path) -> None:
     """The core's clock begins anew then; the journal has the time of day."""
-    path = tmp_path / "journal.sqlite"
     write(path, [pace("x", monotonic_us() - FRESH_US)])
-    with closing(sqlite3.connect(path)) as connection:
-        (measured_us,) = connection.execute("SELECT end_us FROM history").fetchone()
+    ((measured_us,),) = sql(path, "SELECT end_us FROM history")
     assert measured_us == pytest.approx(wall_us() - FRESH_US, abs=600_000_000)
 
 
-async def test_users_without_use_are_forgotten(tmp_path: Path) -> None:
+async def test_users_without_use_are_forgotten(path: Path) -> None:
     """As where an operator says that use does not count."""
-    path, uses = tmp_path / "journal.sqlite", [UseKnown(7, 5, monotonic_us()), UseKnown(8, 6, monotonic_us())]
-    connection = open_journal(path)
-    journal = Journal(connection, asyncio.get_running_loop())
-    figures = CoreFigures(journal, read_figures(connection), tuple, lambda: uses)
-    figures.write()
-    await journal.flushed()
-    assert [(use.owner, use.used_us) for use in read_figures(connection)[1]] == [(7, 5), (8, 6)]
-    del uses[:]
-    figures.write()
-    await journal.flushed()
-    assert read_figures(connection) == ([], [])
-    journal.close()
+    uses = [UseKnown(7, 5, monotonic_us()), UseKnown(8, 6, monotonic_us())]
+    with opened(path) as daemon:
+        figures = CoreFigures(daemon.journal, read_figures(daemon.connection), tuple, lambda: uses)
+        figures.write()
+        await daemon.journal.flushed()
+        assert [(use.owner, use.used_us) for use in read_figures(daemon.connection)[1]] == [(7, 5), (8, 6)]
+        del uses[:]
+        figures.write()
+        await daemon.journal.flushed()
+        assert read_figures(daemon.connection) == ([], [])

@@ -19,6 +19,7 @@ from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, Refused, alive
 from tests.daemon.failing import WAITS, let_go
+from tests.daemon.journal_file import sql
 
 #: One job has succeeded at the second attempt, one has failed; the third has had an attempt, and has not ended.
 ROWS = """
@@ -61,8 +62,7 @@ def read(home: Home) -> JournalContents:
 
 
 def set_aside(home: Home) -> list[tuple[str, int | None, str, dict[str, object]]]:
-    with closing(sqlite3.connect(home.journal)) as connection:
-        rows = connection.execute("SELECT source, job, reason, data FROM quarantine").fetchall()
+    rows = sql(home.journal, "SELECT source, job, reason, data FROM quarantine")
     return [(source, job, reason, json.loads(data)) for source, job, reason, data in rows]
 
 
@@ -120,8 +120,7 @@ def test_null_where_a_value_is_needed(stored: Home) -> None:
         "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'spec TEXT', 'spec TEXT NOT NULL')"
         " WHERE name = 'jobs';",
     )
-    with closing(sqlite3.connect(stored.journal)) as connection:
-        assert connection.execute("PRAGMA quick_check").fetchall() == [("NULL value in jobs.spec",)]
+    assert sql(stored.journal, "PRAGMA quick_check") == [("NULL value in jobs.spec",)]
     assert [job.id for job in read(stored).jobs] == [1, 2]
 
 
@@ -225,8 +224,7 @@ def test_users_are_told(daemon: Daemon) -> None:
     for job in (first, second):
         daemon.wait(job)
     daemon.stop()
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
-        connection.execute("UPDATE jobs SET phase = 'exploded' WHERE id = ?", (second,))
+    sql(daemon.home / "journal.sqlite", "UPDATE jobs SET phase = 'exploded' WHERE id = ?", second)
     daemon.started()
     listed = daemon.get("/v1/jobs")
     assert [job["id"] for job in listed["jobs"]] == [first]
@@ -246,8 +244,7 @@ def test_a_job_that_runs_goes_on_without_its_record(daemon: Daemon, pipe: Path, 
     waits = daemon.python("pass", after=[job])
     before = daemon.show(job)
     daemon.kill()
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
-        connection.execute(spoil_row, (job,))
+    sql(daemon.home / "journal.sqlite", spoil_row, job)
     daemon.started()
     info = daemon.show(job)
     same = ("phase", "pid", "name", "owner", "lane", "persistent_limit")
@@ -265,8 +262,7 @@ def test_a_job_without_a_record_is_not_started_again(daemon: Daemon, pipe: Path)
     blocked = daemon.python("pass", after=[job])
     waits = daemon.python("print('ran')", after=[blocked])
     daemon.kill()
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
-        connection.execute("UPDATE jobs SET spec = '[' WHERE id IN (?, ?)", (job, blocked))
+    sql(daemon.home / "journal.sqlite", "UPDATE jobs SET spec = '[' WHERE id IN (?, ?)", job, blocked)
     daemon.started()
     refused = daemon.wait(waits)
     assert (refused["outcome"], refused["reason"]["code"]) == ("refused", "dependency_failed")

@@ -15,6 +15,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, Refused
+from tests.daemon.journal_file import sql
 
 FRAME = 24 + 4096
 JOB = """INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, outcome) VALUES
@@ -62,8 +63,7 @@ def read(home: Home) -> JournalContents:
 
 
 def losses(home: Home) -> list[tuple[int | None, int | None, str]]:
-    with closing(sqlite3.connect(home.journal)) as connection:
-        return connection.execute("SELECT first_job, last_job, text FROM losses").fetchall()
+    return sql(home.journal, "SELECT first_job, last_job, text FROM losses")
 
 
 def test_a_sound_log_has_lost_nothing(stored: Home) -> None:

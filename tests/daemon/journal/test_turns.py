@@ -18,16 +18,12 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.turn_blocks import CODES, TurnSpan
 from carpool.daemon.journal.turns import TURNS, Lanes, PastTurns, TurnBlock, TurnQuery, kept_turns, row_of
 from carpool.daemon.journal.writer import Journal
+from tests.daemon.journal_file import opened, sql
 
 START = 1_790_000_000 * SECOND // DAY * DAY
 MINUTE = 60 * SECOND
 BOUNDARY = CODES["boundary"]
 MUCH = 1 << 30
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
 
 
 def block(begin: int, count: int, owner: int = 5, lane: int = 1, every: int = 20_000) -> TurnBlock:
@@ -46,11 +42,8 @@ def fill(path: Path, blocks: Sequence[TurnBlock]) -> None:
 
 def with_journal(path: Path, work: Callable[[Journal], Awaitable[object]]) -> Any:
     async def run() -> object:
-        journal = Journal(open_journal(path), asyncio.get_running_loop())
-        try:
-            return await work(journal)
-        finally:
-            journal.close()
+        with opened(path) as daemon:
+            return await work(daemon.journal)
 
     return asyncio.run(run())
 
@@ -71,8 +64,7 @@ def read(path: Path, since: int = 0, until: int = 10 * DAY, bins: int = 4000, ow
 
 
 def rows(path: Path, what: str) -> list[tuple[int, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT {what} FROM history ORDER BY number").fetchall()
+    return sql(path, f"SELECT {what} FROM history ORDER BY number")
 
 
 def sums(spans: Sequence[TurnSpan]) -> tuple[int, int]:
@@ -142,9 +134,7 @@ def test_the_quota_makes_turns_coarser_before_they_go(path: Path) -> None:
 )
 def test_spoilt_rows_are_left_out_and_go(path: Path, change: str) -> None:
     fill(path, [block(0, 10), block(MINUTE, 10), block(2 * MINUTE, 10)])
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"UPDATE history SET {change} WHERE number = 2")
-        connection.commit()
+    sql(path, f"UPDATE history SET {change} WHERE number = 2")
     assert sums(read(path)[("host0", 1)]) == (20, 200_000)
     keep(path, 3 * DAY)
     assert sums(read(path)[("host0", 1)]) == (20, 200_000)
@@ -153,8 +143,7 @@ def test_spoilt_rows_are_left_out_and_go(path: Path, change: str) -> None:
 
 def test_a_row_before_all_times_does_not_say_since_when_turns_are_kept(path: Path) -> None:
     fill(path, [block(0, 10), block(MINUTE, 10)])
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE history SET begin_us = -5 WHERE number = 1")
+    sql(path, "UPDATE history SET begin_us = -5 WHERE number = 1")
     asked = TurnQuery(0, START + DAY, 1000)
     assert with_turns(path, lambda turns: turns.read(asked))[1] == START + MINUTE
 

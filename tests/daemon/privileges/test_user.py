@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from carpool.protocol.client import DaemonClient
-from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody
+from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody, until
 from tests.daemon.forks import SOURCE
-from tests.daemon.hooks.test_retention import make_old, until, until_removed
+from tests.daemon.hooks.test_retention import removed_when_old
 from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon
 
 STAYS = "test_two_users_have_jobs_logs_and_ends"
@@ -85,7 +85,7 @@ def test_two_users_have_jobs_logs_and_ends(daemon: UserDaemon) -> None:
     daemon.wait(said)
     uid, groups, capabilities, shim = daemon.output(said).splitlines()
     assert (uid, groups, int(capabilities.split()[1], 16)) == (str(NOBODY), str(NOBODY), 0)
-    until(daemon, lambda: not alive(int(shim)))
+    until(lambda: not alive(int(shim)))
 
 
 TRAINING = """
@@ -136,7 +136,7 @@ def test_jobs_outlive_the_daemon_and_its_helper(daemon: UserDaemon) -> None:
     assert status_of(helper)["Uid"].split()[0] == "0"
     seated = daemon.show(job)["pid"]
     daemon.restarted()
-    until(daemon, lambda: not alive(helper))
+    until(lambda: not alive(helper))
     assert daemon.show(job)["phase"] == "running" and daemon.show(job)["pid"] == seated
     (helper,) = children(running(daemon))
     os.kill(helper, signal.SIGKILL)
@@ -158,12 +158,8 @@ def test_old_jobs_are_deleted(daemon: UserDaemon) -> None:
     jobs = [shell(daemon, NOBODY, "echo text; mkdir -p deep/er; touch deep/er/file") for _ in range(3)]
     for job in jobs:
         daemon.wait(job)
-    daemon.terminate()
-    make_old(daemon.home, *jobs)
     (daemon.home / "limits.toml").write_text("keep_jobs = 1\n")
-    daemon.started()
-    until_removed(daemon)
-    until(daemon, lambda: not any((daemon.home / "removed").iterdir()))
+    removed_when_old(daemon, *jobs)
     assert [path.name for path in (daemon.home / "jobs").iterdir()] == [str(jobs[-1])]
 
 

@@ -78,8 +78,11 @@ class Scene:
         os.kill(self.pid, signal.SIGSTOP)
         os.waitpid(self.pid, os.WUNTRACED)
 
-    def owe_turn(self) -> None:
+    def grant(self) -> None:
         self.rig.do(commands.GrantTurn(1, self.job.id))
+
+    def owe_turn(self) -> None:
+        self.grant()
         self.ask(forced=True)
 
     def ask(self, *, forced: bool) -> None:
@@ -90,6 +93,11 @@ class Scene:
         """The next step of its hand-over: from here on it counts."""
         self.seat.set("passed_to", to.seat.slot + 1 if to is not None else 0)
         self.seat.set("passed_seq", self.seat.get("passed_seq") + 1)
+
+    def let_go(self, to: Client | None = None) -> None:
+        """All of its hand-over."""
+        self.seat.set("turn", 0)
+        self.count(to)
 
     def owe_memory(self) -> None:
         self.job.offloading = True
@@ -127,6 +135,11 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     rig.close()
 
 
+@pytest.fixture
+async def scene(make: Callable[..., Scene]) -> Scene:
+    return make()
+
+
 async def until(what: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
         while not what():  # noqa: ASYNC110 - the kernel tells nobody
@@ -150,16 +163,14 @@ class Clock:
         await until(lambda: self._looks >= enough)
 
 
-async def test_who_runs_is_left_alone(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_who_runs_is_left_alone(scene: Scene) -> None:
     scene.owe_memory()
     scene.owe_turn()
     await asyncio.sleep(0.1)
     assert scene.state != "T" and not scene.taken
 
 
-async def test_without_a_turn_the_shim_is_asked(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_without_a_turn_the_shim_is_asked(scene: Scene) -> None:
     scene.stop()
     scene.owe_memory()
     await until(lambda: scene.taken)
@@ -169,8 +180,7 @@ async def test_without_a_turn_the_shim_is_asked(make: Callable[..., Scene]) -> N
     await until(lambda: not scene.watchdog._tasks)
 
 
-async def test_a_shim_that_is_stopped_too_cannot_help(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_a_shim_that_is_stopped_too_cannot_help(scene: Scene) -> None:
     scene.shim_runs = False
     scene.stop()
     scene.owe_memory()
@@ -179,25 +189,22 @@ async def test_a_shim_that_is_stopped_too_cannot_help(make: Callable[..., Scene]
     await until(lambda: scene.state == "T")
 
 
-async def test_with_a_turn_it_runs_until_it_has_let_go(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_with_a_turn_it_runs_until_it_has_let_go(scene: Scene) -> None:
     scene.stop()
     scene.owe_turn()
     await until(lambda: scene.state in "RS")
     assert scene.notes == [f"continued-{scene.job.id}"]
-    scene.seat.set("turn", 0)
-    scene.count()
+    scene.let_go()
     await until(lambda: scene.state == "T")
     assert not scene.notes and not scene.taken
     assert TurnReleased in [type(event) for event in scene.rig.events]
 
 
 @pytest.mark.parametrize("by_force", [True, False])
-async def test_it_runs_until_somebody_else_has_its_turn(make: Callable[..., Scene], by_force: bool) -> None:
+async def test_it_runs_until_somebody_else_has_its_turn(scene: Scene, by_force: bool) -> None:
     """What it clears first is its own `turn`; a user may stop it just there, too."""
-    scene = make()
     successor = scene.rig.attach()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.grant()
     if by_force:
         scene.stop()
         scene.ask(forced=True)
@@ -221,13 +228,11 @@ async def test_it_runs_until_somebody_else_has_its_turn(make: Callable[..., Scen
     await until(lambda: not scene.watchdog._tasks)
 
 
-async def test_stopped_after_its_turn_was_seen_to_go(make: Callable[..., Scene]) -> None:
+async def test_stopped_after_its_turn_was_seen_to_go(scene: Scene) -> None:
     """Nobody has asked it for anything: the sync of the lane notices."""
-    scene = make()
     successor = scene.rig.attach()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
-    scene.seat.set("turn", 0)
-    scene.count(successor)
+    scene.grant()
+    scene.let_go(successor)
     scene.stop()
     scene.rig.turns.sync(1)
     await until(lambda: scene.state in "RS")
@@ -235,9 +240,8 @@ async def test_stopped_after_its_turn_was_seen_to_go(make: Callable[..., Scene])
     await until(lambda: scene.state == "T")
 
 
-async def test_the_memory_of_one_that_hands_its_turn_over_is_not_taken(make: Callable[..., Scene]) -> None:
-    scene = make()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+async def test_the_memory_of_one_that_hands_its_turn_over_is_not_taken(scene: Scene) -> None:
+    scene.grant()
     scene.seat.set("turn", 0)
     scene.stop()
     scene.owe_memory()
@@ -272,9 +276,8 @@ async def test_who_does_not_answer_at_all_is_given_up(
 
 
 async def test_the_watch_goes_on_after_an_error(
-    make: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene = make()
 
     def no_descriptors(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -287,8 +290,7 @@ async def test_the_watch_goes_on_after_an_error(
     await until(lambda: scene.state in "RS")
 
 
-async def test_in_the_middle_of_moving_it_runs_until_it_has_answered(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_in_the_middle_of_moving_it_runs_until_it_has_answered(scene: Scene) -> None:
     scene.stop()
     scene.owe_memory()
     await until(lambda: scene.taken)
@@ -299,9 +301,8 @@ async def test_in_the_middle_of_moving_it_runs_until_it_has_answered(make: Calla
 
 
 async def test_who_does_not_let_go_is_stopped_again_and_tried_again(
-    make: Callable[..., Scene], caplog: pytest.LogCaptureFixture
+    scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene = make()
     scene.stop()
     scene.owe_turn()
     for _ in range(2):
@@ -310,9 +311,8 @@ async def test_who_does_not_let_go_is_stopped_again_and_tried_again(
     assert "released nothing" in caplog.text
 
 
-async def test_who_is_asked_for_nothing_keeps_its_turn(make: Callable[..., Scene]) -> None:
+async def test_who_is_asked_for_nothing_keeps_its_turn(scene: Scene) -> None:
     """It got its turn before it heard that its memory is wanted: the core will ask for the turn."""
-    scene = make()
     scene.stop()
     scene.seat.set("turn", 1)
     scene.owe_memory()
@@ -325,14 +325,12 @@ async def test_it_ends_while_it_is_continued(make: Callable[..., Scene]) -> None
     scene.stop()
     scene.owe_turn()
     await until(lambda: scene.process.poll() is not None)
-    scene.seat.set("turn", 0)
-    scene.count()
+    scene.let_go()
     await until(lambda: not scene.watchdog._tasks)
     assert not scene.notes
 
 
-async def test_the_daemon_stops_in_that_moment(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_the_daemon_stops_in_that_moment(scene: Scene) -> None:
     scene.stop()
     scene.owe_turn()
     await until(lambda: scene.state in "RS")
@@ -354,9 +352,8 @@ async def test_the_daemon_died_in_that_moment(make: Callable[..., Scene]) -> Non
     assert other.state != "T" and scene.notes == ["continued-x"]
 
 
-async def test_processes_of_others_are_left_alone(make: Callable[..., Scene]) -> None:
+async def test_processes_of_others_are_left_alone(scene: Scene) -> None:
     """A job says itself what its process is called."""
-    scene = make()
     scene.job.owner = ME + 1
     scene.stop()
     scene.owe_turn()
@@ -364,10 +361,7 @@ async def test_processes_of_others_are_left_alone(make: Callable[..., Scene]) ->
     assert scene.state == "T"
 
 
-async def test_what_a_debugger_has_stopped_cannot_be_continued(
-    make: Callable[..., Scene], caplog: pytest.LogCaptureFixture
-) -> None:
-    scene = make()
+async def test_what_a_debugger_has_stopped_cannot_be_continued(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     if _ptrace(PTRACE_ATTACH, scene.pid, None, None):
         pytest.skip("tracing processes is not allowed here")
     try:
@@ -378,8 +372,7 @@ async def test_what_a_debugger_has_stopped_cannot_be_continued(
         assert scene.state == "t" and caplog.text.count("debugger") == 1
         job: JobRecord = scene.job
         job.offloading = True
-        scene.seat.set("turn", 0)
-        scene.count()
+        scene.let_go()
         await until(lambda: scene.taken)
     finally:
         _ptrace(PTRACE_DETACH, scene.pid, None, None)
@@ -388,22 +381,19 @@ async def test_what_a_debugger_has_stopped_cannot_be_continued(
 # Leases
 
 
-async def test_a_stopped_holder_is_continued_with_the_first_request(make: Callable[..., Scene]) -> None:
+async def test_a_stopped_holder_is_continued_with_the_first_request(scene: Scene) -> None:
     """It would come to no boundary."""
-    scene = make()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.grant()
     scene.stop()
     scene.ask(forced=False)
     await until(lambda: scene.state in "RS")
     assert scene.seat.get("yield") == Yield.NOW
-    scene.seat.set("turn", 0)
-    scene.count()
+    scene.let_go()
     await until(lambda: scene.state == "T")
 
 
-async def test_who_is_stopped_after_the_request_is_continued_too(make: Callable[..., Scene]) -> None:
-    scene = make()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+async def test_who_is_stopped_after_the_request_is_continued_too(scene: Scene) -> None:
+    scene.grant()
     scene.ask(forced=False)
     await asyncio.sleep(0.05)
     assert scene.seat.get("yield") == Yield.BOUNDARY, "who runs has its time"
@@ -420,10 +410,9 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("short_lease")
 @pytest.mark.parametrize("word", ["yield", "turn", "paused"])
 @pytest.mark.parametrize("pause", [False, True])
-async def test_who_keeps_its_turn_is_killed(make: Callable[..., Scene], word: str, pause: bool) -> None:
+async def test_who_keeps_its_turn_is_killed(scene: Scene, word: str, pause: bool) -> None:
     """Whatever the job writes into its seat."""
-    scene = make()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.grant()
     if pause:
         scene.rig.do(commands.PauseTurn(scene.job.id, False))
     else:
@@ -437,14 +426,12 @@ async def test_who_keeps_its_turn_is_killed(make: Callable[..., Scene], word: st
 
 @pytest.mark.usefixtures("short_lease")
 @pytest.mark.parametrize("answer", ["let go", "pause", "withdrawn", "none asked"])
-async def test_who_answers_lives(make: Callable[..., Scene], answer: str) -> None:
-    scene = make()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+async def test_who_answers_lives(scene: Scene, answer: str) -> None:
+    scene.grant()
     match answer:
         case "let go":
             scene.ask(forced=True)
-            scene.seat.set("turn", 0)
-            scene.count()
+            scene.let_go()
         case "pause":
             scene.rig.do(commands.PauseTurn(scene.job.id, False))
             scene.seat.set("paused", scene.seat.get("pause_seq"))
@@ -459,9 +446,8 @@ async def test_who_answers_lives(make: Callable[..., Scene], answer: str) -> Non
 
 
 @pytest.mark.usefixtures("short_lease")
-async def test_asking_again_gives_no_more_time(make: Callable[..., Scene]) -> None:
-    scene = make()
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+async def test_asking_again_gives_no_more_time(scene: Scene) -> None:
+    scene.grant()
     async with asyncio.timeout(30):
         while scene.process.poll() is None:
             scene.ask(forced=True)
@@ -469,10 +455,9 @@ async def test_asking_again_gives_no_more_time(make: Callable[..., Scene]) -> No
 
 
 @pytest.mark.usefixtures("short_lease")
-async def test_a_turn_that_waits_for_its_memory_costs_nobody_the_lease(make: Callable[..., Scene]) -> None:
-    scene = make()
+async def test_a_turn_that_waits_for_its_memory_costs_nobody_the_lease(scene: Scene) -> None:
     scene.job.offloading = True  # its answer comes first
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.grant()
     assert scene.job.turn_due
     scene.ask(forced=True)
     await asyncio.sleep(0.3)
@@ -480,11 +465,10 @@ async def test_a_turn_that_waits_for_its_memory_costs_nobody_the_lease(make: Cal
 
 
 @pytest.mark.usefixtures("short_lease")
-async def test_a_turn_asked_back_before_it_came_lasts_for_a_lease(make: Callable[..., Scene]) -> None:
+async def test_a_turn_asked_back_before_it_came_lasts_for_a_lease(scene: Scene) -> None:
     """The core asks once: a job that comes to no boundary is told to let go at once, and is killed after that."""
-    scene = make()
     scene.job.offloading = True
-    scene.rig.do(commands.GrantTurn(1, scene.job.id))
+    scene.grant()
     scene.ask(forced=True)
     scene.job.offloading = False
     scene.rig.memory.granting.again(scene.job)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,6 +17,7 @@ from carpool.daemon.system.clock import (
     spread,
     wall_ahead_us,
 )
+from tests.daemon.journal_file import local
 
 DAY = 86_400_000_000
 
@@ -60,15 +57,6 @@ ZONES = (
     "Asia/Kolkata",
     "UTC",
 )
-
-
-@contextmanager
-def local(zone: str) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", zone)
-        time.tzset()
-        yield
-    time.tzset()
 
 
 @pytest.mark.parametrize("zone", ZONES)

@@ -30,6 +30,11 @@ class Told(list[DeviceLoad]):
         self.loads = Loads(self.append)
 
 
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
 def test_the_risk_of_each_counter_in_whole_percents() -> None:
     actives = [812_345, 123_456, 999_999, 500_000]
     samples = [gpu(number, active, 400_000, 4_999) for number, active in enumerate(actives)]
@@ -61,22 +66,19 @@ def test_one_look_says_nothing_yet(first: Sample) -> None:
     assert load_of([first]) is None
 
 
-def test_told_on_change_only() -> None:
-    told = Told()
+def test_told_on_change_only(told: Told) -> None:
     for second, active in ((0, 500_000), (1, 503_000), (2, 496_000), (3, 560_000)):
         told.loads.measured("cuda0", [gpu(second, active)])
     assert told == [DeviceLoad("cuda0", Load(500_000, 500_000)), DeviceLoad("cuda0", Load(560_000, 560_000))]
 
 
-def test_at_most_once_a_second_however_often_devices_are_measured() -> None:
-    told = Told()
+def test_at_most_once_a_second_however_often_devices_are_measured(told: Told) -> None:
     for tenth in range(20):
         told.loads.measured("cuda0", [gpu(tenth / 10, tenth * 20_000)])
     assert [event.load and event.load.active_ppm for event in told] == [0, 200_000]
 
 
-def test_lost_and_found_again() -> None:
-    told = Told()
+def test_lost_and_found_again(told: Told) -> None:
     told.loads.measured("cuda0", [gpu(0, 500_000)])
     told.loads.lost("cuda0", "the GPU is lost")
     told.loads.lost("cuda0", "the GPU is lost")
@@ -85,8 +87,7 @@ def test_lost_and_found_again() -> None:
     assert told.loads.known("cuda0") == Known(Load(500_000, 500_000)) and told.loads.known("cuda1") is None
 
 
-def test_another_reason_is_told() -> None:
-    told = Told()
+def test_another_reason_is_told(told: Told) -> None:
     told.loads.measured("cuda0", [gpu(0, 500_000)])
     told.loads.lost("cuda0", "a")
     told.loads.lost("cuda0", "b")
@@ -97,31 +98,27 @@ def test_the_journal_keeps_the_newest_only() -> None:
     assert "DeviceLoad" in RING_KINDS
 
 
-def test_a_device_that_answers_but_has_no_load_is_not_lost() -> None:
+def test_a_device_that_answers_but_has_no_load_is_not_lost(told: Told) -> None:
     """Else nobody would join anybody there again: nothing could say that it is measured now."""
-    told = Told()
     told.loads.lost("cuda0", "no answer for more than 5 s")
     told.loads.measured("cuda0", [sample(0, CapabilityLevel.BASIC)])
     assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s"), DeviceLoad("cuda0", None)]
     assert told.loads.known("cuda0") is None
 
 
-def test_of_a_device_without_telemetry_nothing_is_said() -> None:
-    told = Told()
+def test_of_a_device_without_telemetry_nothing_is_said(told: Told) -> None:
     told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
     assert told == [] and told.loads.known("cuda0") is None
 
 
-def test_what_hung_before_it_turned_out_to_be_missing_is_taken_back() -> None:
-    told = Told()
+def test_what_hung_before_it_turned_out_to_be_missing_is_taken_back(told: Told) -> None:
     told.loads.lost("cuda0", "no answer for more than 5 s")
     told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
     told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
     assert told[1:] == [DeviceLoad("cuda0", None)]
 
 
-def test_telemetry_that_goes_away_is_a_loss() -> None:
-    told = Told()
+def test_telemetry_that_goes_away_is_a_loss(told: Told) -> None:
     told.loads.measured("cuda0", [gpu(0, 500_000)])
     told.loads.unavailable("cuda0", "the kernel module is not loaded")
     assert told[1:] == [DeviceLoad("cuda0", None, "the kernel module is not loaded")]
