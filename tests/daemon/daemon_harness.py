@@ -307,7 +307,7 @@ def _become(uid: int, home: Path, expression: str) -> dict[str, Any]:
     os.setgid(uid)
     os.setuid(uid)
     try:
-        return {"value": eval(expression, {"daemon": Daemon(home), "attempt": attempt, "os": os, "json": json})}
+        return {"value": eval(expression, {"daemon": Daemon(home), **HELPERS})}
     except BaseException:  # noqa: BLE001 - the test raises it
         return {"raised": traceback.format_exc()}
 
@@ -320,3 +320,7 @@ def attempt(call: Callable[[], object]) -> object:
         return refused.code
     except OSError as error:
         return type(error).__name__
+
+
+#: What an expression for another user's process may name, besides its daemon.
+HELPERS = {"attempt": attempt, "refusal": refusal, "os": os, "json": json}

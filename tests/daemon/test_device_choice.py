@@ -62,10 +62,6 @@ def test_gpus_that_were_found_can_be_shared_by_mps(stub: Stub, make_daemon: Make
     assert [(each["id"], each["sharing"]) for each in added] == [("cuda0", "mps")]
 
 
-def test_sharing_is_for_gpus_also_where_none_was_named(make_daemon: Make) -> None:
-    assert make_daemon("--sharing", "mps").failed()["code"] == "no_gpu_given"
-
-
 def test_a_store_must_fit_beside_devices_that_nobody_named(make_daemon: Make) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert make_daemon("--store", f"{memory}B").failed()["code"] == "store_too_large"

@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -36,6 +37,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
         (("--set", "speed=9"), "bad_setting", "known settings"),
         (("--set", "quantum_us"), "bad_setting", "NAME=VALUE"),
         (("--threads", "0"), "bad_option", "positive"),
+        (("--log-format", "xml"), "bad_option", "choose from"),
+        (("--store", "much"), "bad_size", "much"),
+        (("--store", "800TiB"), "store_too_large", ""),
+        (("--sharing", "mps"), "no_gpu_given", "is for GPUs"),
         (("--device", "cuda:0:"), "bad_size", "follows the last colon"),
         (("--device", "host:"), "bad_size", "follows the last colon"),
         (("--device", "cuda:0:1KiB"), "bad_size", "at least 2 MiB"),
@@ -103,12 +108,6 @@ def test_a_damaged_journal(make_daemon: Make, home: Path) -> None:
     assert journal.read_bytes() == bytes(data)
     journal.rename(journal.with_suffix(".broken"))
     assert daemon.started().get("/v1/jobs")["jobs"] == []
-
-
-def test_the_journal_of_another_program(make_daemon: Make, home: Path) -> None:
-    home.mkdir()
-    sql(home / "journal.sqlite", "CREATE TABLE recipes (name TEXT)")
-    assert make_daemon().failed()["code"] == "journal_broken"
 
 
 @pytest.mark.parametrize(
@@ -196,19 +195,31 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
         assert "colour" not in [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
 
 
-def test_something_in_the_way_of_the_socket(make_daemon: Make, home: Path) -> None:
+def in_the_way(home: Path) -> None:
     home.mkdir()
     (home / "carpool.sock").write_text("a file")
-    assert make_daemon().failed()["code"] == "not_a_socket"
 
 
-def test_a_path_that_is_too_long(make_daemon: Make, tmp_path: Path) -> None:
-    assert make_daemon(at=tmp_path / ("x" * 120)).failed()["code"] == "path_too_long"
+def recipes(home: Path) -> None:
+    home.mkdir()
+    sql(home / "journal.sqlite", "CREATE TABLE recipes (name TEXT)")
 
 
-def test_a_home_that_cannot_be_made(make_daemon: Make, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert make_daemon(at=tmp_path / "file" / "home").failed()["code"] == "home_unusable"
+@pytest.mark.parametrize(
+    ("name", "prepare", "code"),
+    [
+        ("home", in_the_way, "not_a_socket"),
+        ("home", recipes, "journal_broken"),
+        ("x" * 120, lambda _home: None, "path_too_long"),
+        ("file/home", lambda home: home.parent.write_text(""), "home_unusable"),
+    ],
+    ids=["something in the way of the socket", "another program's journal", "a long path", "a home in a file"],
+)
+def test_homes_that_cannot_be_used(
+    make_daemon: Make, tmp_path: Path, name: str, prepare: Callable[[Path], object], code: str
+) -> None:
+    prepare(tmp_path / name)
+    assert make_daemon(at=tmp_path / name).failed()["code"] == code
 
 
 @pytest.mark.parametrize(

@@ -5,33 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from carpool.core.model import GIB, MIB
-from carpool.devices.base import DeviceError, Extent
+from carpool.devices.base import BankId, DeviceError, Extent
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.extents import SMALLEST, largest
 from carpool.devices.cuda.pinned import PIECE
+from tests.daemon.daemon_harness import until
 from tests.devices.bank_contract import BankContract
 from tests.devices.cuda_contract import AsJob, OnCuda, agent_pid, make_device
-from tests.devices.cuda_stub import CONTEXT, MEMORY, PATIENCE_S, Stub
+from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 from tests.devices.device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
 from tests.emulator.harness import Worker
 
 JOB = 7
-
-
-@pytest.fixture
-def device(stub: Stub) -> Iterator[CudaDevice]:
-    with closing(make_device()) as made:
-        yield made
 
 
 class OnStub(OnCuda):
@@ -51,6 +44,14 @@ class TestBanks(OnStub, BankContract):
     """Which banks there are is decided by the same code for all kinds of device."""
 
 
+def grown(device: CudaDevice, *sizes: int) -> BankId:
+    """A bank that a job holds, after it has grown to one size after the other."""
+    bank = device.take_bank(OWNER, 0, None)
+    for size in sizes:
+        device.grow_bank(bank, size)
+    return bank
+
+
 # Memory
 
 
@@ -61,8 +62,7 @@ def test_a_lane_that_is_made_large_at_once_can_be_made_smaller(device: CudaDevic
 
 
 def test_a_bank_that_is_cut_gives_whole_extents_back(device: CudaDevice) -> None:
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, 2 * SMALLEST)
+    bank = grown(device, 2 * SMALLEST)
     device.cut_bank(bank, SMALLEST + 1)
     assert device.used_bytes() == 2 * SMALLEST
     device.cut_bank(bank, SMALLEST)
@@ -73,8 +73,7 @@ def test_a_bank_that_is_cut_gives_whole_extents_back(device: CudaDevice) -> None
 
 
 def test_weights_are_in_one_piece_that_free_banks_give_way_to(device: CudaDevice, stub: Stub) -> None:
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, 5 * SMALLEST)
+    bank = grown(device, 5 * SMALLEST)
     device.free_bank(bank)
     memory = device.make_weights(4 * SMALLEST + 1)
     assert memory.size == 4 * SMALLEST + UNIT and device.used_bytes() <= MEMORY - CONTEXT
@@ -119,8 +118,7 @@ def test_a_lane_that_grows_in_many_little_steps_is_in_a_bounded_number_of_pieces
 
 def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, stub: Stub) -> None:
     device.open_lane(1, UNIT)
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, 2 * UNIT)
+    bank = grown(device, 2 * UNIT)
     device.copy_out(bank, [(0, 2 * UNIT)], JOB)()
     assert device.stored_bytes() == PIECE  # which is pinned as a whole
     work = device.empty_store(JOB)
@@ -132,9 +130,7 @@ def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, stub: 
 
 
 def test_free_banks_give_all_they_have(device: CudaDevice) -> None:
-    kept, free = (device.take_bank(OWNER, 0, None) for _ in range(2))
-    for bank in (kept, free):
-        device.grow_bank(bank, 2 * SMALLEST)
+    kept, free = (grown(device, 2 * SMALLEST) for _ in range(2))
     device.free_bank(free)
     device.give_way()
     assert device.used_bytes() == 2 * SMALLEST and len(device.bank_files(kept)) == 2
@@ -190,8 +186,7 @@ def test_memory_can_be_used_without_a_driver_that_knows_it(device: CudaDevice, j
 
 def test_an_idle_device_holds_no_memory(device: CudaDevice, stub: Stub) -> None:
     device.open_lane(1, UNIT)
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, UNIT)
+    bank = grown(device, UNIT)
     device.copy_out(bank, [(0, UNIT)], JOB)()
     assert stub.used() == 2 * UNIT + CONTEXT
     device.close_lane(1)
@@ -258,9 +253,7 @@ def test_a_step_that_fails_leaves_nothing_behind(stub: Stub, function: str) -> N
 
 
 def test_a_bank_goes_to_its_store_and_comes_back_in_another_bank(device: CudaDevice, job: AsJob) -> None:
-    bank, other = (device.take_bank(OWNER, 0, None) for _ in range(2))
-    for size in (UNIT, 2 * UNIT, SMALLEST + 8 * UNIT):  # in several extents
-        device.grow_bank(bank, size)
+    bank, other = grown(device, UNIT, 2 * UNIT, SMALLEST + 8 * UNIT), grown(device)  # the first one in several extents
     content = bytes(range(256)) * (SMALLEST // 256 + 8 * UNIT // 256)
     os.pwrite(device.store_fd(JOB), content, 0)
     device.copy_in(bank, [(0, len(content))], JOB)()
@@ -280,26 +273,17 @@ def test_a_bank_goes_to_its_store_and_comes_back_in_another_bank(device: CudaDev
 def test_what_was_pinned_stays_pinned(stub: Stub) -> None:
     stub.fail("cuMemHostRegister=801@2")
     with closing(make_device()) as device:
-        bank = device.take_bank(OWNER, 0, None)
-        device.grow_bank(bank, UNIT)
+        bank = grown(device, UNIT)
         for _ in range(3):
             device.copy_out(bank, [(0, UNIT)], JOB)()
         with pytest.raises(DriverError, match="cuMemHostRegister"):  # another store is pinned by itself
             device.copy_out(bank, [(0, UNIT)], JOB + 1)()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """For what the agent's thread does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-
-
 def test_what_is_pinned_ahead_is_not_pinned_by_the_copy(stub: Stub) -> None:
     stub.fail("cuMemHostRegister=801@3")
     with closing(make_device()) as device:
-        bank = device.take_bank(OWNER, 0, None)
-        device.grow_bank(bank, 2 * PIECE)
+        bank = grown(device, 2 * PIECE)
         device.pin_ahead(JOB, PIECE + 1)
         until(lambda: device.stored_bytes() == 2 * PIECE)
         device.copy_out(bank, [(0, 2 * PIECE)], JOB)()
@@ -308,8 +292,7 @@ def test_what_is_pinned_ahead_is_not_pinned_by_the_copy(stub: Stub) -> None:
 
 
 def test_a_copy_takes_over_from_the_thread_that_pins(device: CudaDevice) -> None:
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, 3 * PIECE)
+    bank = grown(device, 3 * PIECE)
     os.pwrite(device.store_fd(JOB), PATTERN * UNIT, 2 * PIECE)
     device.pin_ahead(JOB, 3 * PIECE)
     device.copy_in(bank, [(0, 3 * PIECE)], JOB)()  # a piece that is pinned twice is an error
@@ -332,8 +315,7 @@ def test_a_store_that_is_given_back_while_it_is_pinned_is_let_go(device: CudaDev
 
 
 def test_a_killed_agent_has_pinned_ahead_for_nobody(device: CudaDevice) -> None:
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, UNIT)
+    bank = grown(device, UNIT)
     device.pin_ahead(JOB, 2 * PIECE)
     os.kill(agent_pid(device), signal.SIGKILL)
     device.pin_ahead(JOB, 2 * PIECE)
@@ -341,8 +323,7 @@ def test_a_killed_agent_has_pinned_ahead_for_nobody(device: CudaDevice) -> None:
 
 
 def test_a_copy_beyond_the_bank_is_refused(device: CudaDevice) -> None:
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, UNIT)
+    bank = grown(device, UNIT)
     for ranges in ([(0, UNIT + 1)], [(UNIT, UNIT + 1)], [(2 * UNIT, 3 * UNIT)]):
         with pytest.raises(DeviceError, match="has no byte"):
             device.copy_out(bank, ranges, JOB)
@@ -357,8 +338,7 @@ def agent_maps(device: CudaDevice) -> str:
 
 def test_what_the_agent_has_copied_is_free_when_it_is_given_back(device: CudaDevice, stub: Stub) -> None:
     device.open_lane(1, UNIT)
-    bank = device.take_bank(OWNER, 0, None)
-    device.grow_bank(bank, UNIT)
+    bank = grown(device, UNIT)
     device.copy_out(bank, [(0, UNIT)], JOB)()
     assert "cuda0-store7" in agent_maps(device)
     device.close_banks(OWNER)

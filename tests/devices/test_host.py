@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ import pytest
 
 from carpool.core.model import GIB, MIB
 from carpool.devices import memfd
-from carpool.devices.base import DeviceError, Extent, single
+from carpool.devices.base import DeviceError, Extent, Overuse, single
 from carpool.devices.host import BANK_WINDOWS, HostDevice
 from carpool.protocol.seat import CHUNK
-from tests.devices.device_contract import CAPACITY, OWNER, DeviceContract, use_store
+from tests.devices.device_contract import CAPACITY, OWNER, UNIT, DeviceContract, duplicates, use_store
 
 
 @pytest.fixture
@@ -210,3 +211,70 @@ def test_whether_pages_are_small_is_what_the_kernel_says(tmp_path: Path, every: 
 
 def test_a_kernel_without_huge_pages_has_small_ones(tmp_path: Path) -> None:
     assert memfd.small_pages_only(tmp_path)
+
+
+# Lanes: files whose size nobody can change, and what is counted in them
+
+
+def lane_fd(device: HostDevice, size: int = MIB) -> int:
+    device.open_lane(1, size)
+    return single(device.lane_files(1))
+
+
+def test_nobody_can_change_the_size_of_a_lane(device: HostDevice) -> None:
+    fd = lane_fd(device)
+    for size in (0, MIB, CAPACITY - 1, 2 * CAPACITY):
+        with pytest.raises(PermissionError):
+            os.ftruncate(fd, size)
+    with pytest.raises(PermissionError):
+        os.posix_fallocate(fd, 0, 2 * CAPACITY)
+    with pytest.raises(PermissionError):  # or close it to the jobs that come later
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 0x10)  # F_SEAL_FUTURE_WRITE
+    assert os.fstat(fd).st_size == CAPACITY
+
+
+def test_a_lane_gives_back_whatever_it_does_not_need(device: HostDevice) -> None:
+    use_store(lane_fd(device, 4 * MIB), 4 * MIB)
+    device.resize_lane(1, MIB)
+    assert (device.lane_size(1), device.used_bytes()) == (MIB, MIB)
+
+
+def test_what_a_job_writes_behind_the_end_is_counted(device: HostDevice) -> None:
+    fd = lane_fd(device)
+    use_store(fd, MIB)
+    assert device.overuse({}) == Overuse({}, {}, {})
+    os.pwrite(fd, b"x", 8 * MIB)
+    assert device.overuse({}).lanes == {1: memfd.PAGE}
+    use_store(fd, 3 * MIB)
+    device.resize_lane(1, 3 * MIB)
+    assert device.overuse({}).lanes == {1: memfd.PAGE}
+    device.close_lane(1)
+    assert device.overuse({}).lanes == {}
+
+
+def test_no_lane_is_larger_than_the_device(device: HostDevice) -> None:
+    with pytest.raises(DeviceError, match="device memory for lane 1"):
+        device.open_lane(1, CAPACITY + 1)
+    device.open_lane(1, CAPACITY)
+    with pytest.raises(DeviceError, match="device memory for lane 1"):
+        device.resize_lane(1, CAPACITY + 1)
+
+
+def test_after_a_restart_a_lane_gives_back_what_others_have_left_behind_its_end(device: HostDevice) -> None:
+    """The one that needed it has ended meanwhile."""
+    use_store(lane_fd(device, 4 * UNIT), 4 * UNIT)
+    successor = HostDevice("host0", CAPACITY)
+    (kept,) = duplicates(device.lane_files(1))
+    successor.check_lane(kept.fd)
+    successor.adopt_lane(1, [Extent(kept.fd, UNIT)])
+    successor.resize_lane(1, UNIT)
+    assert (successor.lane_size(1), successor.used_bytes()) == (UNIT, UNIT)
+    successor.close()
+
+
+def test_what_is_no_lane_is_not_taken_for_one(device: HostDevice) -> None:
+    cut, (reading, writing) = memfd.create("lane", MIB, sealed=True), os.pipe()
+    for fd in (cut, reading, writing):
+        with pytest.raises(DeviceError, match="no lane of host0"):
+            device.check_lane(fd)
+        os.close(fd)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal
+from tests.daemon.daemon_harness import Daemon, Make, refusal
 
 
 @pytest.fixture
@@ -52,8 +52,3 @@ def test_what_cannot_be_drained_says_why(daemon: Daemon) -> None:
         ("host0", {"drain_reason": "x" * 300}, "bad_reason"),
     ):
         assert refusal(daemon.put, f"/v1/devices/{device}", body).code == code
-
-
-def test_only_administrators_drain(daemon: Daemon) -> None:
-    call = "attempt(lambda: daemon.put('/v1/devices/host0', {'drain': True}))"
-    assert as_nobody(daemon, call) == "not_operator"

@@ -66,12 +66,6 @@ def test_jobs_are_listed_by_phase_and_limit(daemon: Daemon) -> None:
         daemon.get("/v1/jobs?phase=sleeping")
 
 
-def test_a_job_after_another(daemon: Daemon) -> None:
-    first = daemon.python("import sys; sys.stdin.read()")
-    second = daemon.python("pass", after=[first])
-    assert daemon.wait(second)["started_us"] >= daemon.wait(first)["ended_us"]
-
-
 def test_a_job_after_one_that_fails_is_refused(daemon: Daemon, pipe: Path) -> None:
     first = daemon.submit(sys.executable, "-c", WAITS, str(pipe), "1")
     second = daemon.python("pass", after=[first])

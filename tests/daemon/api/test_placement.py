@@ -1,4 +1,4 @@
-"""Real daemons with several devices: gangs, where they are after a restart, and what the API says about placement."""
+"""Real daemons with several devices: gangs, also after a restart, and what the API says about placement and lanes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, Make, refusal, submission
+from tests.daemon.daemon_harness import Daemon, Make, refusal, submission, until
 
 THREE = ("--device", "host:64MiB", "--device", "host:32MiB", "--device", "host:16MiB")
 SHOW = "import os; print(os.environ['CARPOOL_DEVICES'])"
@@ -116,3 +116,13 @@ def test_policies_and_settings_are_changed_and_stay(three: Daemon) -> None:
     three.restarted()
     info = three.get("/v1/policy")
     assert (info["placement"], info["settings"]["max_jobs"], info["name"]) == ("first-fit", 3, "fifo")
+
+
+def test_waiting_jobs_are_in_the_order_in_which_they_get_the_turn(make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "host:256MiB", "--policy", "sjf", "--set", "max_lanes=1").started()
+    holder = daemon.fake("attach", "turn", "say:holds", "pause", duration_us=1, line="holds")
+    long = daemon.fake("attach", "turn", duration_us=100_000_000)
+    short = daemon.fake("attach", "turn", duration_us=2_000_000)
+    until(lambda: len(daemon.get("/v1/devices")["devices"][0]["lanes"][0]["waiting"]) == 2)
+    (lane,) = daemon.get("/v1/devices")["devices"][0]["lanes"]
+    assert (lane["holder"], lane["waiting"]) == (holder, [short, long])

@@ -116,12 +116,6 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
     assert (limits.retry_pause, limits.keep_for) == (1_500_000, 99 * 3_600_000_000), "a bare number is seconds"
 
 
-def test_the_daemon_says_what_is_wrong(make_daemon: Make, home: Path) -> None:
-    home.mkdir()
-    (home / "limits.toml").write_text("speed = 9")
-    assert make_daemon().failed()["code"] == "bad_limits"
-
-
 def test_users_run_services_where_an_administrator_allows_that(daemon: Daemon, home: Path) -> None:
     assert as_nobody(daemon, SERVICE) == "not_operator"
     daemon.terminate()

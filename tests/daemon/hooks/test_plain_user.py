@@ -14,11 +14,11 @@ import pytest
 
 from tests.adversary.users import python
 from tests.daemon.forks import SOURCE
-from tests.daemon.hooks.test_notices import WebServer, settled
+from tests.daemon.hooks.test_notices import WebServer, settled, web
 from tests.daemon.privileges.conftest import OTHER, UserDaemon
 from tests.homes import home_directory
 
-__all__ = ["python"]
+__all__ = ["python", "web"]
 
 AS_USER: dict[str, Any] = {"user": OTHER, "group": OTHER, "extra_groups": []}
 
@@ -40,13 +40,6 @@ def daemon(python: str) -> Iterator[PlainDaemon]:
         yield daemon
         daemon.stop()
         assert "Traceback" not in daemon.log(), daemon.log()
-
-
-@pytest.fixture
-def web() -> Iterator[WebServer]:
-    with WebServer() as server:
-        yield server
-        server.shutdown()
 
 
 def carpool(daemon: PlainDaemon, *arguments: str) -> str:

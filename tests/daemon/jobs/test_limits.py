@@ -49,19 +49,9 @@ def soon_us(daemon: Daemon, job: int) -> int:
     return time.time_ns() // 1000 - int(daemon.show(job)["started_us"]) + 500_000
 
 
-def change(daemon: Daemon, job: int, **changes: int) -> None:
-    daemon.request("PATCH", f"/v1/jobs/{job}", changes)
-
-
-def test_a_job_times_out_after_its_signal(daemon: Daemon) -> None:
-    job = ready(daemon, listener(), **LONG)
-    change(daemon, job, limit_signal_us=NOW_US)
-    daemon.until_line(job, "SIGUSR1")
-    change(daemon, job, time_us=SHORT_US, limit_signal=0, limit_signal_us=0)
-    info = daemon.wait(job)
-    assert (info["outcome"], info["exit_code"], info["reason"]) == ("timed_out", 0, TIME)
-    assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
-    assert info["ended_us"] - info["started_us"] > 0.9 * SHORT_US
+def change(daemon: Daemon, job: int, **changes: int | None) -> dict[str, Any]:
+    changed: dict[str, Any] = daemon.request("PATCH", f"/v1/jobs/{job}", changes)
+    return changed
 
 
 def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: Daemon) -> None:
@@ -78,11 +68,13 @@ def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: 
     assert (info["outcome"], info["signal"], info["reason"], info["attempt"]) == ("timed_out", 9, TIME, 1)
 
 
-def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
-    job = ready(daemon, listener())
+def test_a_limit_is_changed_while_the_job_runs_and_its_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
+    job = ready(daemon, listener(), time_us=600_000_000)
+    assert change(daemon, job, time_us=None)["time_us"] is None
     limit_us = soon_us(daemon, job)
     change(daemon, job, time_us=limit_us)
     daemon.restarted()
+    assert daemon.show(job)["time_us"] == limit_us, "it is on the disk"
     info = daemon.wait(job)
     assert info["outcome"] == "timed_out"
     assert info["ended_us"] - info["started_us"] > limit_us - 100_000
@@ -117,14 +109,16 @@ while True:
 """
 
 
-def test_a_signal_is_on_the_disk_before_the_job_hears_it(daemon: Daemon) -> None:
+def test_a_job_times_out_after_its_signal_and_each_is_on_the_disk_before_the_job_hears_it(daemon: Daemon) -> None:
     """A daemon that ends in between knows that the job has been signalled, and why."""
     code = READER.format(journal=daemon.home / "journal.sqlite")
     job = ready(daemon, code, **LONG)
     change(daemon, job, limit_signal_us=NOW_US)
     daemon.until_line(job, 'SIGUSR1 {"warned":[600000000,10,599900000]}')
     change(daemon, job, time_us=SHORT_US, limit_signal=0, limit_signal_us=0)
-    assert daemon.wait(job)["outcome"] == "timed_out"
+    info = daemon.wait(job)
+    assert (info["outcome"], info["exit_code"], info["reason"]) == ("timed_out", 0, TIME)
+    assert info["ended_us"] - info["started_us"] > 0.9 * SHORT_US
     _, _, stopped = daemon.output(job).splitlines()
     assert stopped.startswith("SIGTERM ") and '"timed_out":"reached its time limit of 0.3s"' in stopped
 
@@ -151,16 +145,6 @@ def test_device_time_is_what_counts(daemon: Daemon) -> None:
     info = daemon.wait(busy)
     assert (info["outcome"], info["reason"]["text"]) == ("timed_out", "reached its limit of 0.2s device time")
     assert daemon.wait(idle)["outcome"] == "succeeded"
-
-
-def test_a_limit_is_changed_while_the_job_runs(daemon: Daemon) -> None:
-    job = daemon.python(listener(), time_us=600_000_000, line="ready")
-    assert daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": None})["time_us"] is None
-    limit_us = soon_us(daemon, job)
-    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": limit_us})
-    daemon.restarted()
-    assert daemon.show(job)["time_us"] == limit_us, "it is on the disk"
-    assert daemon.wait(job)["outcome"] == "timed_out"
 
 
 def test_administrators_set_the_usual_and_the_longest_limit(daemon: Daemon) -> None:

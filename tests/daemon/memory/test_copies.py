@@ -178,17 +178,6 @@ async def test_a_turn_that_was_asked_back_before_it_began_is_given_back_at_its_b
     assert client.seat.get("yield") == Yield.BOUNDARY
 
 
-async def test_a_copy_that_fails_changes_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, _mapped = resident(rig)
-    gate = Gate(monkeypatch, rig, "copy_out")
-    gate.error = "the GPU is on fire"
-    gate.open()
-    rig.do(commands.Offload(client.job.id))
-    await until(lambda: heard(rig, OffloadFailed))
-    (failed,) = [event for event in rig.events if isinstance(event, OffloadFailed)]
-    assert "on fire" in failed.text and states(client) == (0, 0) and client.job.bank is not None
-
-
 async def test_a_restore_that_fails_is_tried_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -20,12 +19,6 @@ from tests.devices.device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplic
 from tests.tiers import all_but_first
 
 JOB = 7
-
-
-@pytest.fixture
-def device(stub: Stub) -> Iterator[CudaDevice]:
-    with closing(make_device()) as made:
-        yield made
 
 
 def test_a_killed_agent_costs_nothing(device: CudaDevice, job: AsJob) -> None:
@@ -85,23 +78,12 @@ def test_an_agent_whose_context_is_spoiled_is_replaced(stub: Stub, failure: str)
         assert stub.used() == 2 * UNIT + CONTEXT
 
 
-def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carpool.devices.cuda.agent_link.END_S", 0.1)
-    with closing(CudaDevice("cuda0", CAPACITY, AgentLink(0))) as device:
-        device.open_lane(1, UNIT)
-        os.kill(agent_pid(device), signal.SIGSTOP)
-        monkeypatch.setattr(device._link, "_answer_s", 0.2)
-        with pytest.raises(DeviceError, match="no answer"):
-            device.open_lane(2, UNIT)
-        monkeypatch.setattr(device._link, "_answer_s", ANSWER_S)
-        device.open_lane(2, UNIT)
-        assert device.used_bytes() == 2 * UNIT
-
-
-def test_an_agent_that_no_signal_ends_is_not_waited_for(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that sleeps in the driver's kernel module (state D)."""
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """Nor is one that no signal ends, as one that sleeps in the driver's kernel module (state D)."""
     monkeypatch.setattr("carpool.devices.cuda.agent_link.END_S", 0.05)
-    monkeypatch.setattr("subprocess.Popen.kill", lambda process: None)
+    if not ends:
+        monkeypatch.setattr("subprocess.Popen.kill", lambda process: None)
     with closing(CudaDevice("cuda0", CAPACITY, AgentLink(0))) as device:
         device.open_lane(1, UNIT)
         pid = agent_pid(device)
@@ -111,7 +93,9 @@ def test_an_agent_that_no_signal_ends_is_not_waited_for(stub: Stub, monkeypatch:
             device.open_lane(2, UNIT)
         monkeypatch.setattr(device._link, "_answer_s", ANSWER_S)
         device.open_lane(2, UNIT)
-    os.kill(pid, signal.SIGKILL)
+        assert device.used_bytes() == 2 * UNIT
+    if not ends:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_an_agent_has_the_lease_for_answers_and_more_time_to_start(stub: Stub) -> None:

@@ -7,34 +7,20 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from carpool.core.model import MIB
-from tests.emulator.harness import Worker, WorkerError, stub_environment
+from tests.devices.conftest import Start
+from tests.emulator.harness import Worker, WorkerError
 from tests.tiers import all_but_first
 
 HELD = 24 * MIB
-Start = Callable[..., Worker]
 CALLS = "cuCheckpointProcessLock,cuCheckpointProcessGetState"
 FIRST = """
 from carpool.devices.cuda.checkpoint import Checkpoint
 begin()
 """
-
-
-@pytest.fixture
-def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
-    with ExitStack() as stack:
-
-        def one(first: str = "begin()", **more: str) -> Worker:
-            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", **more)
-            return stack.enter_context(Worker(environment, first))
-
-        yield one
 
 
 @pytest.fixture

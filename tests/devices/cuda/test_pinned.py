@@ -102,11 +102,15 @@ def let_through(gpu: Gpu, ahead: PinningAhead) -> None:
     ahead._changed.wait_for = wait_for  # type: ignore[method-assign]
 
 
+def until_done(ahead: PinningAhead) -> None:
+    with ahead._changed:
+        assert ahead._changed.wait_for(lambda: not ahead._runs, PATIENCE_S)
+
+
 def test_all_that_is_wanted_is_pinned_and_not_more(gpu: Gpu, store: PinnedStore, ahead: PinningAhead) -> None:
     gpu.go.set()
     ahead.begin(store, 2 * PIECE + 1)
-    with ahead._changed:
-        assert ahead._changed.wait_for(lambda: not ahead._runs, PATIENCE_S)
+    until_done(ahead)
     assert [host - gpu.pins[0] for host in gpu.pins] == [0, PIECE, 2 * PIECE]
 
 
@@ -136,8 +140,7 @@ def test_nothing_is_pinned_after_a_stop(gpu: Gpu, store: PinnedStore, ahead: Pin
     ahead.stop()
     assert len(gpu.pins) == 1
     ahead.begin(store, 2 * PIECE)  # by another thread
-    with ahead._changed:
-        assert ahead._changed.wait_for(lambda: not ahead._runs, PATIENCE_S)
+    until_done(ahead)
     assert len(gpu.pins) == 2
 
 
@@ -145,8 +148,7 @@ def test_what_cannot_be_pinned_ahead_is_left_to_the_copy(gpu: Gpu, store: Pinned
     gpu.failing = 1
     gpu.go.set()
     ahead.begin(store, PIECES * PIECE)
-    with ahead._changed:
-        assert ahead._changed.wait_for(lambda: not ahead._runs, PATIENCE_S)
+    until_done(ahead)
     assert not gpu.pins
     assert list(store.pieces(0, PIECE)) and len(gpu.pins) == 1
 
@@ -156,8 +158,7 @@ def test_more_can_be_wanted_of_a_store_meanwhile(gpu: Gpu, store: PinnedStore, a
     assert gpu.begun.wait(PATIENCE_S)
     ahead.begin(store, 3 * PIECE)
     gpu.go.set()
-    with ahead._changed:
-        assert ahead._changed.wait_for(lambda: not ahead._runs, PATIENCE_S)
+    until_done(ahead)
     assert len(gpu.pins) == 3
 
 

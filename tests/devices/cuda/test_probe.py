@@ -101,41 +101,44 @@ def test_what_carpool_can_do_without_is_no_obstacle(stub: Stub) -> None:
     ]
 
 
-def test_an_older_driver_has_no_checkpoint_calls(stub: Stub) -> None:
-    stub.hide("cuCheckpointProcessLock,cuCheckpointProcessRestore")
-    *_, last = findings()
-    assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
-    assert last["text"] == "this driver has no cuCheckpointProcessLock, cuCheckpointProcessRestore"
-
-
-def test_a_driver_whose_checkpoint_calls_are_no_use_is_too_old(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMULATOR_CUDA", "12080")
-    *_, last = findings()
-    assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
-    assert last["text"] == "this driver is of CUDA 12.8" and "needs driver 575" in str(last["advice"])
-
-
-def test_a_driver_that_ends_what_it_suspends_is_named(
-    stub: Stub, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variables", "text", "advice"),
+    [
+        (
+            {"EMULATOR_HIDE": "cuCheckpointProcessLock,cuCheckpointProcessRestore"},
+            "this driver has no cuCheckpointProcessLock, cuCheckpointProcessRestore",
+            "",
+        ),
+        ({"EMULATOR_CUDA": "12080"}, "this driver is of CUDA 12.8", "needs driver 575"),
+        (
+            {"EMULATOR_DRIVER": "610.57"},
+            "driver 610.57 has been seen to end processes that it was to suspend",
+            "",
+        ),
+    ],
+    ids=["no calls", "calls of no use", "calls that end what they suspend"],
+)
+def test_a_driver_that_suspends_nothing_is_named(
+    stub: Stub, nvml_library: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], text: str, advice: str
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
-    monkeypatch.setenv("EMULATOR_DRIVER", "610.57")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     *_, last = findings()
     assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
-    assert last["text"] == "driver 610.57 has been seen to end processes that it was to suspend"
+    assert last["text"] == text and advice in str(last["advice"])
 
 
-def test_a_driver_that_does_not_start(stub: Stub) -> None:
-    stub.fail("cuInit=999")
+@pytest.mark.parametrize(
+    ("result", "ok", "text", "advice"),
+    [(999, False, "cuInit: CUDA_ERROR_UNKNOWN", "nvidia-smi"), (100, True, "none: cuInit: CUDA_ERROR_NO_DEVICE", "")],
+    ids=["broken", "without a GPU"],
+)
+def test_a_driver_that_does_not_start(stub: Stub, result: int, ok: bool, text: str, advice: str) -> None:
+    stub.fail(f"cuInit={result}")
     (found,) = findings()
-    assert not found["ok"] and str(found["text"]).startswith("cuInit: CUDA_ERROR_UNKNOWN")
-    assert "nvidia-smi" in str(found["advice"])
-
-
-def test_a_driver_without_a_gpu(stub: Stub) -> None:
-    stub.fail("cuInit=100")
-    (found,) = findings()
-    assert found["ok"] and str(found["text"]).startswith("none: cuInit: CUDA_ERROR_NO_DEVICE")
+    assert found["ok"] is ok and str(found["text"]).startswith(text)
+    assert advice in str(found["advice"])
 
 
 def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

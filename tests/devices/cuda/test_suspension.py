@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from carpool.core.model import MIB
-from tests.emulator.harness import Worker, WorkerError, stub_environment
+from tests.devices.conftest import Start
+from tests.emulator.harness import Worker, WorkerError
 
 HELD = 16 * MIB
 MOST = 60 * MIB
-Start = Callable[..., Worker]
+CONTEXT = {"EMULATOR_CONTEXT": "4MiB"}
 ENGINE = """
 import pathlib
 from carpool.devices.cuda.checkpoint import Checkpoint, NoSuchProcess
@@ -46,28 +45,17 @@ def suspension(*pids):
 
 
 @pytest.fixture
-def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
-    with ExitStack() as stack:
-
-        def one(first: str = "begin()") -> Worker:
-            environment = stub_environment(stub_driver, tmp_path / "state", "64MiB", EMULATOR_CONTEXT="4MiB")
-            return stack.enter_context(Worker(environment, first))
-
-        yield one
-
-
-@pytest.fixture
 def engine(start: Start) -> Worker:
-    return start(ENGINE + "begin()")
+    return start(ENGINE + "begin()", **CONTEXT)
 
 
 @pytest.fixture
 def job(start: Start) -> tuple[Worker, Worker, Worker]:
     """Two processes with 12 MiB and a context each, and one that does not use the driver."""
-    two = start(), start()
+    two = start(**CONTEXT), start(**CONTEXT)
     for number, process in enumerate(two):
         process.run(f"at = int(ok(driver.cuMemAlloc(12 << 20))); fill(at, {number + 5}, 4)")
-    return (*two, start("0"))
+    return (*two, start("0", **CONTEXT))
 
 
 def made(engine: Worker, job: tuple[Worker, ...], held: int | None = 2 * HELD) -> None:
@@ -122,7 +110,7 @@ def test_another_daemon_goes_on_where_one_was_killed(engine: Worker, job: tuple[
     made(engine, job)
     engine.run(f"Checkpoint({first}).suspend()")
     engine.kill()
-    second = start(ENGINE + "begin()")
+    second = start(ENGINE + "begin()", **CONTEXT)
     made(second, job, HELD)
     assert second.run(f"work.suspend({HELD}, {MOST})") == 2 * HELD
     second.run(f"work.resume({2 * HELD}, {MOST})")

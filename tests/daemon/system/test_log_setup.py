@@ -1,11 +1,13 @@
-"""Records as entries of systemd's journal, sent to a stand-in: a datagram socket that takes the entries apart."""
+"""Records of the log, for people, as JSON, as entries of systemd's journal; and of which request and job they are."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,16 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.log_setup import (
+    LINE,
     LONGEST_BYTES,
     REQUEST,
     Correlated,
     JournalHandler,
+    JsonFormatter,
     LogHandler,
+    OneLineFormatter,
     entry,
     goes_to_journal,
+    job_of,
     log_handler,
 )
+from tests.daemon.daemon_harness import Make
 
 KEYS = st.from_regex(r"[A-Z][A-Z_]{0,20}", fullmatch=True)
 
@@ -126,3 +134,77 @@ def test_only_standard_error_that_systemd_has_connected_goes_to_the_journal(
     assert isinstance(handler, JournalHandler)
     handler.close()
     assert isinstance(log_handler(None, "json", journald.path), LogHandler)
+
+
+# Of which request and job a record is
+
+
+def record(text: str, *values: object) -> logging.LogRecord:
+    return logging.LogRecord("x", logging.INFO, "x.py", 1, text, values, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "job"),
+    [
+        ("job %d waits: %s", (7, "job 9"), 7),
+        ("100 %% of %s (%.0f s): job %d, process %d", ("a", 1.0, 8, 99), 8),
+        ("cannot send %s to the shim of job %s: %s", ("start", 6, "gone"), 6),
+        ("%s", ("job 5",), None),
+        ("job %s", ("5",), None),
+        ("job %d", (), None),
+        ("nothing", (), None),
+    ],
+)
+def test_the_job_is_the_number_that_the_code_names(text: str, values: tuple[object, ...], job: int | None) -> None:
+    assert job_of(record(text, *values)) == job
+
+
+def test_lines_for_people_end_with_the_request() -> None:
+    formatter = OneLineFormatter(LINE, defaults={"of_request": ""})
+    made = record("it waits")
+    assert formatter.format(made).endswith("x: it waits")
+    mark = REQUEST.set("abc")
+    assert Correlated().filter(made)
+    REQUEST.reset(mark)
+    assert formatter.format(made).endswith("x: it waits (request abc)")
+    assert '"request": "abc"' in JsonFormatter().format(made)
+
+
+# JSON: one object a line, whatever a text of a user has in it
+
+
+def json_record(text: str, **more: object) -> logging.LogRecord:
+    made = logging.LogRecord("carpool.daemon.x", logging.WARNING, "x.py", 1, "refused %s", (text,), None)
+    made.__dict__.update(more)
+    return made
+
+
+@given(st.text())
+def test_a_record_is_one_line_and_says_everything(text: str) -> None:
+    line = JsonFormatter().format(json_record(text, **caused_by(1000)))
+    assert "\n" not in line and line.isascii()
+    found = json.loads(line)
+    assert (found["level"], found["logger"], found["uid"]) == ("WARNING", "carpool.daemon.x", 1000)
+    assert found["message"] == f"refused {text}" and found["time"].endswith("+00:00")
+
+
+def test_a_traceback_is_a_part_of_the_object() -> None:
+    try:
+        raise ValueError("wrong\nin two lines")
+    except ValueError:
+        made = json_record("it", exc_info=sys.exc_info())
+    found = json.loads(JsonFormatter().format(made))
+    assert "ValueError: wrong" in found["traceback"] and "uid" not in found
+
+
+def test_a_daemon_writes_json_where_it_is_asked_to(make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "host:64MiB", "--log-format", "json").started()
+    daemon.stop()
+    for line in daemon.log().splitlines():
+        assert {"time", "level", "logger", "message"} <= set(json.loads(line))
+
+
+@pytest.mark.parametrize("uid", [None, 5])
+def test_whose_mistake_it_was_is_there_if_it_is_known(uid: int | None) -> None:
+    found = json.loads(JsonFormatter().format(json_record("it", **caused_by(uid))))
+    assert found.get("uid") == uid
