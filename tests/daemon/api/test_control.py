@@ -61,7 +61,7 @@ def test_bad_changes(daemon: Daemon, device: str, body: dict[str, Any], status: 
     assert control(daemon) == (50_000, "policy", "auto")
 
 
-def test_a_restarted_daemon_goes_on_with_it(make_daemon: Make) -> None:
+def test_what_was_set_is_kept_by_the_next_daemon_and_for_a_device_that_comes_back(make_daemon: Make) -> None:
     daemon = make_daemon(*TWO).started()
     daemon.put("/v1/devices/host1", {"quantum_us": 10_000_000, "oversubscribe": "on"})
     daemon.restarted()
@@ -71,11 +71,6 @@ def test_a_restarted_daemon_goes_on_with_it(make_daemon: Make) -> None:
         ("host0", None, "auto"),
         ("host1", 10_000_000, "on"),
     ]
-
-
-def test_a_device_that_comes_back_finds_what_was_set_for_it(make_daemon: Make) -> None:
-    daemon = make_daemon(*TWO).started()
-    daemon.put("/v1/devices/host1", {"oversubscribe": "off"})
     daemon.terminate()
     daemon.arguments = TWO[:2]
     daemon.started()
@@ -84,7 +79,7 @@ def test_a_device_that_comes_back_finds_what_was_set_for_it(make_daemon: Make) -
     daemon.terminate()
     daemon.arguments = TWO
     daemon.started()
-    assert control(daemon, 1)[2] == "off"
+    assert control(daemon, 1) == (10_000_000, "device", "on")
 
 
 @pytest.mark.parametrize("change", [{"quantum_us": 1}, {"drain": True}], ids=str)

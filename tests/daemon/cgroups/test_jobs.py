@@ -180,24 +180,19 @@ def test_what_a_notice_leaves_running_is_gone_and_has_had_limits(
     assert "refused" in said.read_text()
 
 
-def test_a_fork_bomb_fails_and_its_neighbour_goes_on(groups: None, limited: Callable[[str], Daemon]) -> None:
+@pytest.mark.parametrize("descriptors", [0, 1100])
+def test_a_fork_bomb_fails_and_its_neighbour_goes_on(
+    groups: None, limited: Callable[[str], Daemon], monkeypatch: pytest.MonkeyPatch, descriptors: int
+) -> None:
+    """Also in a daemon with more than 1,023 descriptors, which notices ends of jobs, those without their shims, too."""
+    monkeypatch.setenv("CARPOOL_TEST_DESCRIPTORS", str(descriptors))
     daemon = limited("processes = 32\n")
+    assert daemon.process is not None and len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir())) > descriptors
     neighbour = daemon.python(WAITS, line="waits")
     info = daemon.wait(daemon.python(BOMB))
     assert (info["outcome"], info["exit_code"]) == ("failed", 1)
     assert "it may have 32 (processes in limits.toml)" in info["reason"]["text"]
     assert alive(daemon.show(neighbour)["pid"])
-
-
-def test_limits_hold_in_a_daemon_with_more_than_1023_descriptors(
-    groups: None, limited: Callable[[str], Daemon], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And the ends of jobs are noticed, those without their shims, too."""
-    monkeypatch.setenv("CARPOOL_TEST_DESCRIPTORS", "1100")
-    daemon = limited("processes = 32\n")
-    assert daemon.process is not None and len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir())) > 1100
-    info = daemon.wait(daemon.python(BOMB))
-    assert "refused a process or thread" in info["reason"]["text"]
     job, pid = escaped(daemon)
     os.kill(shim_of(daemon, job), signal.SIGKILL)
     assert daemon.wait(job)["outcome"] == "lost"

@@ -19,8 +19,8 @@ from carpool.protocol.seat import PROTOCOL, Leave, Packet, PacketType
 from tests.daemon.rig import Client, OtherProcess, Rig
 
 
-def hello(pid: int, *, uses: bool = False) -> bytes:
-    return Packet(PacketType.HELLO, pid, PROTOCOL, int(uses)).encode()
+def hello(pid: int) -> bytes:
+    return Packet(PacketType.HELLO, pid, PROTOCOL).encode()
 
 
 @pytest.fixture
@@ -118,19 +118,16 @@ async def test_whether_a_hello_is_repeated_is_for_the_daemon_to_know(rig: Rig, c
     """A job writes its own seat: without its number there it would be sent its descriptors as often as it asks."""
     for _ in range(3):
         client.seat.set("pid", 0)
-        client.channel.send(hello(os.getpid()))
-        rig.hears(client.job)
+        rig.says(client, PacketType.HELLO, PROTOCOL)
     assert client.silent()
 
 
 async def test_an_answer_of_an_earlier_daemon_is_repeated_once(rig: Rig, client: Client) -> None:
     rig.seated_earlier(client)
-    client.channel.send(hello(os.getpid()))
-    rig.hears(client.job)
+    rig.says(client, PacketType.HELLO, PROTOCOL)
     packet, _fds = client.receive()
     assert packet.type is PacketType.SETUP
-    client.channel.send(hello(os.getpid()))
-    rig.hears(client.job)
+    rig.says(client, PacketType.HELLO, PROTOCOL)
     assert client.silent()
 
 
@@ -156,13 +153,11 @@ async def test_the_channel_of_a_process_that_has_ended_is_kept_no_longer(other: 
 
 async def test_another_process_is_refused_while_the_first_one_lives(rig: Rig, first: subprocess.Popen[bytes]) -> None:
     client = rig.attach(pid=first.pid)
-    client.channel.send(hello(os.getpid()))
-    rig.hears(client.job)
+    rig.says(client, PacketType.HELLO, PROTOCOL)
     assert client.receive()[0].type is PacketType.REFUSED
     assert client.job.seated is not None and client.job.seated.pid == first.pid
     assert client.job.refused_pid is None, "it has not come to use the device"
-    client.channel.send(hello(os.getpid(), uses=True))
-    rig.hears(client.job)
+    rig.says(client, PacketType.HELLO, PROTOCOL, 1)
     assert client.receive()[0].type is PacketType.REFUSED
     assert client.job.refused_pid == os.getpid()
 
@@ -257,8 +252,7 @@ async def test_a_seat_that_names_another_owners_bank_is_not_given_that_bank(rig:
     foreign = {os.fstat(fd).st_ino for fd in victim.fds}
     client.seat.set("bank", bank)
     client.seat.set("pid", 0)
-    client.channel.send(hello(os.getpid()))
-    rig.hears(client.job)
+    rig.says(client, PacketType.HELLO, PROTOCOL)
     packet, fds = client.receive()
     assert (packet.type, packet.e) == (PacketType.SETUP, client.job.bank)
     assert not foreign & {os.fstat(fd).st_ino for fd in fds}
@@ -269,6 +263,5 @@ async def test_who_seems_to_have_no_bank_is_not_answered_again(rig: Rig, client:
     rig.seated_earlier(client)
     rig.offload(client)
     client.seat.set("pid", 0)
-    client.channel.send(hello(os.getpid()))
-    rig.hears(client.job)
+    rig.says(client, PacketType.HELLO, PROTOCOL)
     assert client.receive()[0].type is PacketType.REFUSED

@@ -116,23 +116,16 @@ def test_a_command_runs_in_the_jobs_directory_with_words_as_they_were_given(daem
     assert settled(daemon, job)[0]["state"] == "sent"
 
 
-def test_after_a_failure_it_is_not_told_again(daemon: Daemon, web: WebServer) -> None:
-    web.answers = [503]
-    job = daemon.submit("true", notify=[webhook(web.url, "end")])
-    web.next()
-    (notice,) = settled(daemon, job)
-    assert (notice["state"], notice["tries"]) == ("failed", 1) and "503" in notice["text"] and web.heard.empty()
-
-
-def test_what_a_killed_daemon_has_begun_to_send_is_not_sent_again(make_daemon: Make, web: WebServer) -> None:
+def test_what_has_failed_or_was_begun_by_a_killed_daemon_is_not_sent_again(daemon: Daemon, web: WebServer) -> None:
     """What it has not begun is sent by the next one, as `test_notice_order` shows."""
-    web.answers = [0]  # it does not answer
-    daemon = make_daemon().started()
-    job = daemon.submit("true", notify=[webhook(web.url, "end")])
-    web.next()
-    daemon.restarted()
-    (notice,) = settled(daemon, job)
-    assert (notice["state"], notice["tries"]) == ("failed", 1) and "whether it arrived is not known" in notice["text"]
+    for answer, text in ((503, "503"), (0, "whether it arrived is not known")):  # 0: none
+        web.answers = [answer]
+        job = daemon.submit("true", notify=[webhook(web.url, "end")])
+        web.next()
+        if not answer:
+            daemon.restarted()
+        (notice,) = settled(daemon, job)
+        assert (notice["state"], notice["tries"]) == ("failed", 1) and text in notice["text"]
     other = daemon.submit("true", notify=[webhook(web.url, "end")])
     assert web.next()["job"] == other and web.heard.empty()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, Make, Refused, as_nobody, refusal, until
+from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody, refusal, until
 
 
 def update(daemon: Daemon, job: int, **changes: Any) -> dict[str, Any]:
@@ -31,17 +31,6 @@ def test_a_queued_job_is_changed_for_good(daemon: Daemon) -> None:
     assert daemon.wait(job)["outcome"] == "succeeded"
 
 
-def test_the_time_to_begin_is_changed(daemon: Daemon) -> None:
-    job = daemon.submit("true", begin_us=1 << 60)
-    update(daemon, job, begin_us=None)
-    assert daemon.wait(job)["outcome"] == "succeeded"
-    later = time.time_ns() // 1000 + 3_600_000_000
-    waits = daemon.submit("true", hold=True)
-    update(daemon, waits, begin_us=later)
-    daemon.post(f"/v1/jobs/{waits}/release")
-    assert daemon.show(waits)["reason"]["code"] == "begin"
-
-
 def test_what_cannot_be_changed_says_why(daemon: Daemon) -> None:
     running = daemon.submit("sleep", "60", until="ProcessStarted")
     ended = daemon.submit("true", ended=True)
@@ -56,6 +45,12 @@ def test_what_cannot_be_changed_says_why(daemon: Daemon) -> None:
     assert refusal(update, daemon, queued[0], after=[queued[0]]).code == "circular_dependency"
     assert refusal(update, daemon, queued[0], gpus=2).code == "bad_request"
     assert update(daemon, running, name="renamed", device=None)["name"] == "renamed"
+    for job, action, code in (
+        *((running, "hold", "not_queued"), (running, "release", "not_held"), (running, "resume", "not_paused")),
+        *((queued[0], "requeue", "not_running"), (ended, "requeue", "ended")),
+        *((ended, "hold", "ended"), (ended, "pause", "ended")),
+    ):
+        assert refusal(daemon.post, f"/v1/jobs/{job}/{action}").answer == (409, code), (action, code)
 
 
 def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> None:
@@ -100,26 +95,22 @@ def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
     daemon.cancel(job)
 
 
-def test_what_cannot_be_requeued_says_why(daemon: Daemon) -> None:
-    queued = daemon.submit("true", hold=True)
-    assert refusal(daemon.post, f"/v1/jobs/{queued}/requeue").code == "not_running"
-    ended = daemon.submit("true", ended=True)
-    assert refusal(daemon.post, f"/v1/jobs/{ended}/requeue").code == "ended"
-
-
 # Jobs that are held, that begin later, that wait for others: with a daemon, and with the one after it
 
 
 ME = user_name(os.getuid())
 
 
-def test_a_held_job_stays_held_by_the_next_daemon(daemon: Daemon) -> None:
+def test_a_held_job_stays_held_by_the_next_daemon_and_a_released_one_released(daemon: Daemon) -> None:
     submitted = daemon.submit("true", hold=True)
     blocker = daemon.submit("sleep", "60", exclusive=True)
-    queued = daemon.submit("true")
+    queued, released = daemon.submit("true"), daemon.submit("true", hold=True)
     assert daemon.post(f"/v1/jobs/{queued}/hold")["held_by"] == os.getuid()
+    daemon.post(f"/v1/jobs/{released}/release")
     daemon.restarted()
+    assert daemon.show(released)["held_by"] is None and daemon.show(released)["phase"] == "queued"
     daemon.cancelled(blocker)
+    assert daemon.wait(released)["outcome"] == "succeeded"
     for job in (submitted, queued):
         assert daemon.show(job)["reason"] == {
             "code": "held",
@@ -129,49 +120,22 @@ def test_a_held_job_stays_held_by_the_next_daemon(daemon: Daemon) -> None:
         assert daemon.wait(job)["outcome"] == "succeeded"
 
 
-def test_a_released_job_stays_released(daemon: Daemon) -> None:
-    """Also one that was submitted as held, and before it could start."""
-    blocker = daemon.submit("sleep", "60", exclusive=True)
-    job = daemon.submit("true", hold=True)
-    daemon.post(f"/v1/jobs/{job}/release")
-    daemon.restarted()
-    assert daemon.show(job)["held_by"] is None
-    daemon.cancel(blocker)
-    assert daemon.wait(job)["outcome"] == "succeeded"
-
-
-def test_what_can_not_be_held_or_released_says_why(daemon: Daemon) -> None:
-    running = daemon.submit("sleep", "60", until="ProcessStarted")
-    ended = daemon.submit("true", ended=True)
-    for job, action, code in (
-        (running, "hold", "not_queued"),
-        (running, "release", "not_held"),
-        (ended, "hold", "ended"),
-    ):
-        assert refusal(daemon.post, f"/v1/jobs/{job}/{action}").answer == (409, code)
-
-
-def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
-    daemon.submit("sleep", "60", exclusive=True)
-    job = as_nobody(daemon, "daemon.submit('true')")
-    assert as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/hold')['phase']") == "queued"
-    assert as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/release')['held_by']") is None
-    daemon.post(f"/v1/jobs/{job}/hold")
-    assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs/{job}/release'))") == "not_operator"
-    assert as_nobody(daemon, "attempt(lambda: daemon.post('/v1/jobs/1/hold'))") == "not_owner"
-    daemon.cancel(job)
-
-
 @pytest.mark.parametrize(("verb", "back", "by"), [("hold", "release", "held_by"), ("pause", "resume", "paused_by")])
-def test_an_administrator_outranks_the_owner_who_was_first(make_daemon: Make, verb: str, back: str, by: str) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
-    job = as_nobody(daemon, "daemon.submit('true', hold=True)")
-    as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/{verb}')['id']")
+def test_what_an_administrator_holds_or_pauses_its_owner_does_not_let_go_on(
+    daemon: Daemon, verb: str, back: str, by: str
+) -> None:
+    """Also where the owner was first."""
+    mine = daemon.submit("sleep", "60", exclusive=True)
+    job = as_nobody(daemon, "daemon.submit('true')")
+
+    def theirs(action: str, job: int = job) -> object:
+        return as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs/{job}/{action}')['{by}'])")
+
+    assert (theirs(verb), theirs(back), theirs(verb)) == (NOBODY, None, NOBODY)
     assert daemon.post(f"/v1/jobs/{job}/{verb}")[by] == 0
-    assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs/{job}/{back}'))") == "not_operator"
+    assert (theirs(back), theirs(verb, mine)) == ("not_operator", "not_owner")
     assert daemon.post(f"/v1/jobs/{job}/{back}")[by] is None
-    daemon.cancel_unless_ended(job)
+    daemon.cancel(job)
 
 
 def test_a_job_begins_at_its_time_under_the_next_daemon_too(daemon: Daemon) -> None:
@@ -183,10 +147,16 @@ def test_a_job_begins_at_its_time_under_the_next_daemon_too(daemon: Daemon) -> N
     daemon.restarted()
     assert daemon.show(job)["reason"]["code"] == "begin"
     begin_us = time.time_ns() // 1000 + 500_000
-    daemon.request("PATCH", f"/v1/jobs/{job}", {"begin_us": begin_us})
+    update(daemon, job, begin_us=begin_us)
+    waits = daemon.submit("true", hold=True)
+    update(daemon, waits, begin_us=1 << 60)
+    daemon.post(f"/v1/jobs/{waits}/release")
+    assert daemon.show(waits)["reason"]["code"] == "begin"
     daemon.restarted()
     assert daemon.wait(job)["outcome"] == "succeeded"
     assert int(daemon.output(job)) >= begin_us
+    update(daemon, waits, begin_us=None)
+    assert daemon.wait(waits)["outcome"] == "succeeded"
 
 
 def test_dependencies_by_how_another_job_ends_outlive_the_daemon(daemon: Daemon) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, alive, as_nobody, refusal, until
+from tests.daemon.daemon_harness import Daemon, alive, until
 from tests.daemon.filled_jobs import FilledJobs
 
 SIZE = 10 << 20
@@ -74,22 +74,13 @@ def test_a_paused_job_can_be_cancelled(daemon: Daemon, jobs: FilledJobs) -> None
     assert daemon.cancelled(job)["outcome"] == "cancelled"
 
 
-def test_a_queued_job_that_is_paused_waits(daemon: Daemon) -> None:
-    job = daemon.submit("true", hold=True)
+def test_a_queued_job_that_is_paused_waits_and_that_is_no_pause_of_the_attempt(daemon: Daemon) -> None:
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", hold=True, time_us=60_000_000)
     daemon.post(f"/v1/jobs/{job}/pause")
     daemon.post(f"/v1/jobs/{job}/release")
     daemon.restarted()
-    assert daemon.show(job)["reason"]["code"] == "paused_by_user"
+    assert (daemon.show(job)["paused_us"], daemon.show(job)["reason"]["code"]) == (0, "paused_by_user")
     daemon.post(f"/v1/jobs/{job}/resume")
-    assert daemon.wait(job)["outcome"] == "succeeded"
-
-
-def test_a_pause_in_the_queue_is_no_pause_of_the_attempt(daemon: Daemon) -> None:
-    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", hold=True, time_us=60_000_000)
-    daemon.post(f"/v1/jobs/{job}/pause")
-    assert daemon.show(job)["paused_us"] == 0
-    daemon.post(f"/v1/jobs/{job}/resume")
-    daemon.post(f"/v1/jobs/{job}/release")
     daemon.until_line(job, "here")
     assert daemon.show(job)["paused_us"] == 0
     daemon.cancelled(job)
@@ -113,19 +104,3 @@ def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -
     info = daemon.wait(job)
     assert info["outcome"] == "timed_out"
     assert info["ended_us"] - info["started_us"] >= limit_us + resumed["paused_us"] - 10_000
-
-
-def test_what_cannot_be_paused_or_resumed_says_why(daemon: Daemon) -> None:
-    running = daemon.submit("sleep", "60")
-    ended = daemon.submit("true", ended=True)
-    for job, action, code in ((running, "resume", "not_paused"), (ended, "pause", "ended")):
-        assert refusal(daemon.post, f"/v1/jobs/{job}/{action}").code == code
-
-
-def test_what_an_administrator_has_paused_its_owner_does_not_resume(daemon: Daemon) -> None:
-    job = as_nobody(daemon, "daemon.submit('sleep', '60')")
-    daemon.post(f"/v1/jobs/{job}/pause")
-    assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs/{job}/resume'))") == "not_operator"
-    daemon.post(f"/v1/jobs/{job}/resume")
-    assert as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/pause')['paused_by']") == 65534
-    daemon.cancel(job)

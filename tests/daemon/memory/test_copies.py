@@ -83,6 +83,14 @@ async def offload(rig: Rig, client: Client) -> None:
     rig.events.clear()
 
 
+async def comes_back(rig: Rig, client: Client, mapped: Mapped) -> None:
+    """Everything that it had, as it was."""
+    grant(rig, client, SIZE, 0)
+    await until(lambda: limits(client) == (SIZE, 0))
+    mapped.drain()
+    assert mapped.read(BANK, SIZE) == {7}
+
+
 def heard(rig: Rig, kind: type[Event]) -> bool:
     return any(isinstance(event, kind) for event in rig.events)
 
@@ -231,10 +239,7 @@ async def test_an_offload_during_a_restore_waits_for_it(rig: Rig, monkeypatch: p
     assert client.job.bank is None and states(client) == (1, SIZE)
     grant(rig, client, 0, 0)
     assert limits(client) == (0, 0)
-    grant(rig, client, SIZE, 0)
-    await until(lambda: limits(client) == (SIZE, 0))
-    mapped.drain()
-    assert mapped.read(BANK, SIZE) == {7}
+    await comes_back(rig, client, mapped)
 
 
 async def test_a_store_that_is_not_needed_is_given_back(rig: Rig) -> None:
@@ -247,10 +252,7 @@ async def test_a_store_that_is_not_needed_is_given_back(rig: Rig) -> None:
     await until(lambda: heard(rig, Offloaded))
     grant(rig, client, 0, 0)
     mapped.write(BANK, SIZE, 1)
-    grant(rig, client, SIZE, 0)
-    await until(lambda: limits(client) == (SIZE, 0))
-    mapped.drain()
-    assert mapped.read(BANK, SIZE) == {7}
+    await comes_back(rig, client, mapped)
     rig.do(commands.DropStore(client.job.id))
     assert client.seat.get("store_bytes") == 0
     await until(lambda: rig.device.stored_bytes() == 0)
@@ -265,10 +267,7 @@ async def test_a_store_that_was_pinned_ahead_is_counted_used_and_given_back(rig:
     await until(lambda: rig.device.stored_bytes() == 0)
     rig.do(commands.PinStore(client.job.id, SIZE))
     await offload(rig, client)
-    grant(rig, client, SIZE, 0)
-    await until(lambda: limits(client) == (SIZE, 0))
-    mapped.drain()
-    assert mapped.read(BANK, SIZE) == {7}
+    await comes_back(rig, client, mapped)
 
 
 async def test_a_store_is_given_back_before_its_job_has_a_bank(rig: Rig, client: Client) -> None:

@@ -15,7 +15,7 @@ from carpool.core.model import MIB, Memory, MemoryClass
 from carpool.daemon.memory import grants, overuse
 from carpool.daemon.memory.overuse import Reclaim
 from carpool.daemon.seats.record import usage_of
-from carpool.devices.base import DeviceError, single
+from carpool.devices.base import single
 from carpool.protocol.seat import OffloadState, PacketType
 from carpool.protocol.session import BUSY, WITHDRAWN
 from tests.daemon.cuda_rig import until
@@ -88,15 +88,6 @@ async def test_nobody_computes_without_a_bank(rig: Rig) -> None:
     rig.offload(client, stored=0)
     rig.do(commands.GrantTurn(1, client.job.id))
     assert client.job.bank is not None and client.seat.get("turn") == 1
-
-
-async def test_owners_never_share_a_bank(rig: Rig) -> None:
-    first, other = rig.attach(1000), rig.attach(1001)
-    use(rig, first, MIB)
-    rig.offload(first)
-    rig.offload(other)
-    rig.do(commands.GrantMemory(other.job.id, SOME))
-    assert other.job.bank != first.setup.e
 
 
 async def test_what_a_dead_job_had_is_free(rig: Rig) -> None:
@@ -329,12 +320,7 @@ async def test_a_bank_that_cannot_be_had_now(
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
     client.job.grow_seq = 7
-
-    def fail(*_: object) -> int:
-        raise DeviceError("too many open files")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(rig.device, "take_bank", fail)
+    with rig.without_banks():
         rig.do(commands.GrantMemory(client.job.id, SOME, answers=MemoryClass.PERSISTENT))
         rig.do(commands.GrantTurn(1, client.job.id))
         await asyncio.sleep(0.05)
@@ -468,14 +454,10 @@ async def test_no_turn_while_an_earlier_daemons_request_is_unanswered(rig: Rig) 
     other.close()
 
 
-async def test_a_job_of_another_version_is_not_taken_over(rig: Rig, client: Client) -> None:
-    old = {name: os.dup(fd) for name, fd in client.kept.items() if not name.startswith(("bank", "store"))}
-    assert rig.channels._adopting.adopt(rig.job(), old, 1)
-
-
-async def test_a_job_whose_bank_is_not_kept_is_not_taken_over(rig: Rig, client: Client) -> None:
-    kept = {name: os.dup(fd) for name, fd in client.kept.items()}
-    client.seat.set("bank", 77)
+@pytest.mark.parametrize("lacks", [("bank", "store"), ()], ids=["another version", "another bank than the seat's"])
+async def test_what_is_not_kept_is_not_taken_over(rig: Rig, client: Client, lacks: tuple[str, ...]) -> None:
+    kept = {name: os.dup(fd) for name, fd in client.kept.items() if name.split(":")[0] not in lacks}
+    client.seat.set("bank", client.seat.get("bank") if lacks else 77)
     assert Rig().channels._adopting.adopt(rig.job(), kept, 1)
 
 

@@ -25,6 +25,13 @@ from tests.ports import free_port
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
+@pytest.fixture
+def scraped(make_daemon: Make) -> tuple[Daemon, int]:
+    """A daemon with its page on TCP, and the port."""
+    port = free_port()
+    return make_daemon("--device", "host:64MiB", "--metrics", f"127.0.0.1:{port}").started(), port
+
+
 def asked(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request(method, path, headers=headers)
@@ -71,9 +78,8 @@ def test_a_page_names_no_job_and_what_clients_make_up_is_no_label(daemon: Daemon
     assert found[("carpool_api_requests_total", "any", "unknown", "404")] == 1
 
 
-def test_on_tcp_there_is_this_page_and_nothing_else(make_daemon: Make) -> None:
-    port = free_port()
-    daemon = make_daemon("--device", "host:64MiB", "--metrics", f"127.0.0.1:{port}").started()
+def test_on_tcp_there_is_this_page_and_nothing_else(scraped: tuple[Daemon, int]) -> None:
+    daemon, port = scraped
     answer = asked(port)
     assert answer.status == 200 and answer.headers["Content-Type"].startswith("text/plain")
     assert values(answer.read())[("carpool_device_capacity_bytes", "host0")] == 64 << 20
@@ -86,9 +92,8 @@ def test_on_tcp_there_is_this_page_and_nothing_else(make_daemon: Make) -> None:
     assert not daemon.get("/v1/jobs")["jobs"]
 
 
-def test_half_requests_on_tcp_take_no_more_than_their_share_and_keep_no_reader_out(make_daemon: Make) -> None:
-    port = free_port()
-    daemon = make_daemon("--device", "host:64MiB", "--metrics", f"127.0.0.1:{port}").started()
+def test_half_requests_on_tcp_take_no_more_than_their_share_and_keep_no_reader_out(scraped: tuple[Daemon, int]) -> None:
+    daemon, port = scraped
     present = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_CONNECTIONS)]
     for each in present[1:]:
         each.sendall(b"GET /metrics HTTP/1.1\r\nHo")
@@ -176,9 +181,8 @@ def ask(port: int, path: str, **parameters: str) -> Any:
 
 
 @needs_prometheus
-def test_every_query_of_the_dashboard_has_an_answer(make_daemon: Make, tmp_path: Path) -> None:
-    port = free_port()
-    daemon = make_daemon("--device", "host:64MiB", "--metrics", f"127.0.0.1:{port}").started()
+def test_every_query_of_the_dashboard_has_an_answer(scraped: tuple[Daemon, int], tmp_path: Path) -> None:
+    daemon, port = scraped
     held = daemon.python("pass", hold=True)
     steps = ("attach", "grow:p:4194304", "note:switch_us:300", "rounds:5", "say:done", "pause")
     with prometheus(tmp_path, port) as server:

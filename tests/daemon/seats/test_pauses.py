@@ -108,33 +108,33 @@ async def test_requests_that_come_and_go_give_no_more_time(
     holder.seat.set("paused", 1)  # or it would be no pause that it goes on from
     for looks in (30, 30, 39):
         rig.do(commands.PauseTurn(holder.job.id, forced=True))
-        revoked = rig.watchlist.revocation(holder.job)
-        assert revoked is not None
-        revoked.looked(looks)
+        revocation(rig, holder).looked(looks)
         rig.do(then(holder.job.id))
         assert rig.watchlist.revocation(holder.job) is None
     rig.do(commands.PauseTurn(holder.job.id, forced=True))
-    revoked = rig.watchlist.revocation(holder.job)
-    assert revoked is not None and 95 < revoked.looks <= 99
+    assert 95 < revocation(rig, holder).looks <= 99
 
 
 async def test_who_has_paused_has_its_whole_time_at_the_next_request(rig: Rig, holder: Client) -> None:
     rig.do(commands.PauseTurn(holder.job.id))
-    revoked = rig.watchlist.revocation(holder.job)
-    assert revoked is not None
-    revoked.looked(90)
+    revocation(rig, holder).looked(90)
     pause(rig, holder)
     assert owed(rig, holder) is None
     rig.do(commands.WithdrawYield(holder.job.id))
     rig.do(commands.PauseTurn(holder.job.id))
-    revoked = rig.watchlist.revocation(holder.job)
-    assert revoked is not None and revoked.looks == 0
+    assert revocation(rig, holder).looks == 0
 
 
 def owed(rig: Rig, client: Client) -> Yield | None:
     """What the daemon, and not the seat, says that the job has been asked for."""
     revoked = rig.watchlist.revocation(client.job)
     return None if revoked is None else revoked.how
+
+
+def revocation(rig: Rig, client: Client) -> Revocation:
+    revoked = rig.watchlist.revocation(client.job)
+    assert revoked is not None
+    return revoked
 
 
 # Turns as the seats tell them, and seats that tell nonsense

@@ -128,7 +128,7 @@ async def test_gpm_counters_reach_the_api(stub: StubNvml) -> None:
 
 
 async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNvml) -> None:
-    told: list[tuple[str, int, int, int]] = []
+    told = list[tuple[str, int, int, int]]()
     device = StandInGpu()
     async with running(device, foreign=lambda *what: told.append(what)) as telemetry:
         await telemetry.until_foreign(10 * GIB)
@@ -148,7 +148,7 @@ async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNv
 
 
 async def test_memory_of_other_programs_is_told_apart(stub: StubNvml) -> None:
-    told: list[tuple[str, int, int, int]] = []
+    told = list[tuple[str, int, int, int]]()
     stub.gpu("GPU-1", {"memory.used": 25 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{6 * GIB}"})
     async with running(foreign=lambda *what: told.append(what)) as telemetry:
         await telemetry.until_foreign(25 * GIB)
@@ -160,7 +160,7 @@ async def test_memory_of_other_programs_is_told_apart(stub: StubNvml) -> None:
 
 async def test_the_first_look_tells_what_is_certainly_of_others(stub: StubNvml) -> None:
     """80 GiB, of which Carpool has 70: what others have may lie in the rest, and what no process names may be jobs'."""
-    told: list[tuple[str, int, int, int]] = []
+    told = list[tuple[str, int, int, int]]()
     stub.gpu("GPU-1", {"memory.used": 60 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{40 * GIB}"})
     listeners = Listeners(lambda *what: told.append(what))
     gpus = {"cuda0": cast(DeviceBackend, StandInGpu())}
@@ -238,20 +238,6 @@ async def test_failing_and_coming_back(stub: StubNvml, caplog: pytest.LogCapture
     assert texts[-1] == "cuda0 is measured again"
 
 
-async def test_a_call_that_hangs_blocks_nothing(stub: StubNvml, fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running() as telemetry:
-        await telemetry.until_level(CapabilityLevel.BASIC)
-        stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
-        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # until the stub is there; the loop goes on
-        stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
-        with monkeypatch.context() as later:
-            latest = telemetry.recent("cuda0")[-1].taken_us
-            later.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: latest + 7_000_000)
-            assert telemetry.state("cuda0").reason == "no answer for 7 s"
-        os.close(end)
-        await telemetry.until_level(CapabilityLevel.BASIC)
-
-
 class Told(list[DeviceLoad]):
     """What the core has heard."""
 
@@ -285,18 +271,25 @@ async def test_the_core_hears_of_load_that_fails_and_comes_back(stub: StubNvml) 
         await told.until(lambda load: load == measured)
 
 
-async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, fifo: Path) -> None:
-    """Though the thread that measures it hangs."""
+async def test_a_call_that_hangs_blocks_nothing_and_the_core_hears_of_it(
+    stub: StubNvml, fifo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the thread that measures hangs."""
     told = Told()
     async with running(load=told.hear) as telemetry:
         await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
-        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
+        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # until the stub is there; the loop goes on
         await told.until(lambda load: load.load is None)
         assert told[-1] == DeviceLoad("cuda0", None, "no answer for more than 0.01 s")
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
+        with monkeypatch.context() as later:
+            latest = telemetry.recent("cuda0")[-1].taken_us
+            later.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: latest + 7_000_000)
+            assert telemetry.state("cuda0").reason == "no answer for 7 s"
         os.close(end)
         await told.until(lambda load: load.load is not None)
+        await telemetry.until_level(CapabilityLevel.BASIC)
     assert [event.load is None for event in told[-2:]] == [True, False]
 
 
