@@ -69,10 +69,8 @@ class Daemon:
 
     def start(self) -> dict[str, Any]:
         """Start and wait until it is ready or has failed; returns the line it wrote."""
-        from tests.daemon.forks import start  # not for programs that only ask a daemon
-
         read_end, write_end = os.pipe()
-        self.process = start(["--home", str(self.home), *self.arguments], self.constants, write_end)
+        self.process = self.launched(["--home", str(self.home), *self.arguments], write_end)
         os.close(write_end)
         with open(read_end, "rb") as pipe:
             line = pipe.readline()
@@ -80,6 +78,12 @@ class Daemon:
             assert self.process.stderr is not None
             raise AssertionError(f"the daemon died: {self.process.stderr.read().decode()}")
         return json.loads(line)
+
+    def launched(self, arguments: list[str], ready: int) -> ForkedDaemon:
+        """Its process, which writes into ``ready``."""
+        from tests.daemon.forks import start  # not for programs that only ask a daemon
+
+        return start(arguments, self.constants, ready)
 
     def started(self) -> Daemon:
         answer = self.start()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import site
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.adversary.users import python
-from tests.daemon.forks import SOURCE
 from tests.daemon.hooks.test_notices import WebServer, settled, web
-from tests.daemon.privileges.conftest import OTHER, UserDaemon
+from tests.daemon.privileges.conftest import OTHER, UserDaemon, carpool
 from tests.homes import home_directory
 
 __all__ = ["python", "web"]
@@ -42,34 +39,16 @@ def daemon(python: str) -> Iterator[PlainDaemon]:
         assert "Traceback" not in daemon.log(), daemon.log()
 
 
-def carpool(daemon: PlainDaemon, *arguments: str) -> str:
-    """A command of the user's, in the directory of the home."""
-    path = os.pathsep.join([str(SOURCE), *site.getsitepackages()])
-    env = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": path,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "CARPOOL_HOME": str(daemon.home),
-    }
-    command = [daemon.python_path, "-P", "-m", "carpool.cli", *arguments]
-    done = subprocess.run(
-        command, env=env, cwd=daemon.home.parent, capture_output=True, text=True, check=False, **AS_USER
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_a_command_and_a_web_server_are_told(daemon: PlainDaemon, web: WebServer) -> None:
     pipe = daemon.home.parent / "pipe"
     os.mkfifo(pipe)
     os.chown(pipe, OTHER, OTHER)
     script = 'echo "$CARPOOL_EVENT $CARPOOL_JOB_ID $CARPOOL_JOB_OUTCOME $(id -u) $(pwd)" > pipe'
     command = f"exec:{shlex.join(['sh', '-c', script])}"
-    submitted = carpool(
-        *(daemon, "submit", "--notify", command, "--notify", f"webhook:{web.url}", "--notify-on", "end"),
-        *("--", "true"),
-    )
-    job = int(submitted.split()[-1])
+    words = ("submit", "--notify", command, "--notify", f"webhook:{web.url}", "--notify-on", "end", "--", "true")
+    submitted = carpool(daemon.python_path, daemon.home, *words, **AS_USER)
+    assert submitted.returncode == 0, submitted.stderr
+    job = int(submitted.stdout.split()[-1])
     assert pipe.read_text() == f"end {job} succeeded {OTHER} {daemon.home.parent}\n"
     assert ((told := web.next())["event"], told["job"], told["outcome"]) == ("end", job, "succeeded")
     assert [notice["state"] for notice in settled(daemon, job)] == ["sent", "sent"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import site
 import subprocess
@@ -24,6 +23,17 @@ CORE = 64001
 OTHER = 64002
 
 
+#: For an interpreter that other users may read.
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(SOURCE), *site.getsitepackages()]), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def carpool(python: str, home: Path, *words: str, **who: Any) -> subprocess.CompletedProcess[str]:
+    """The command line, as root or as another user."""
+    env = {"PATH": "/usr/bin:/bin", "CARPOOL_HOME": str(home)} | ENVIRONMENT
+    command = [python, "-P", "-m", "carpool.cli", *words]
+    return subprocess.run(command, env=env, cwd=home.parent, capture_output=True, text=True, check=False, **who)
+
+
 class UserDaemon(Daemon):
     """``carpool up --user``: a process of its own, with an interpreter that other users may read."""
 
@@ -32,30 +42,12 @@ class UserDaemon(Daemon):
         self.python_path = python
         self.started_by: dict[str, Any] = {}  # root, unless it says another user
 
-    def start(self) -> dict[str, Any]:
-        read_end, write_end = os.pipe()
-        arguments = ["--home", str(self.home), *self.arguments]
-        path = os.pathsep.join([str(SOURCE), *site.getsitepackages()])
-        environment = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        if self.started_by:
-            process: Any = self._of_user(arguments, environment, write_end)
-        else:
-            process = start(arguments, self.constants, write_end, self.python_path, environment)
-        os.close(write_end)
-        self.process = process  # type: ignore[assignment] - what tests use of it is the same
-        with open(read_end, "rb") as pipe:
-            line = pipe.readline()
-        if not line:
-            assert process.stderr is not None
-            raise AssertionError(f"the daemon died: {process.stderr.read().decode()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _of_user(self, arguments: list[str], environment: dict[str, str], ready: int) -> subprocess.Popen[bytes]:
-        """Started by another user than root."""
+    def launched(self, arguments: list[str], ready: int) -> Any:
+        if not self.started_by:
+            return start(arguments, self.constants, ready, self.python_path, ENVIRONMENT)
         return subprocess.Popen(
             [self.python_path, "-P", "-m", "carpool.daemon", *arguments, "--ready-fd", str(ready)],
-            env=os.environ | environment,
+            env=os.environ | ENVIRONMENT,
             pass_fds=(ready,),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

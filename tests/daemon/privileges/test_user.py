@@ -17,7 +17,7 @@ from carpool.protocol.client import DaemonClient
 from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody, until
 from tests.daemon.forks import SOURCE
 from tests.daemon.hooks.test_retention import removed_when_old
-from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon
+from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon, carpool
 
 STAYS = "test_two_users_have_jobs_logs_and_ends"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
@@ -206,13 +206,6 @@ def test_only_root_can_become_another_user(python: str, home: Path) -> None:
     who: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {"PYTHONPATH": PATH}}
     done = subprocess.run(command, **who, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "only root can start a daemon with --user" in done.stderr
-
-
-def carpool(python: str, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, as root."""
-    command = [python, "-P", "-m", "carpool.cli", *words, "--home", str(home)]
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": PATH, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=False)
 
 
 def test_up_makes_the_home_and_root_writes_through_no_link_there(python: str, home: Path) -> None:
