@@ -77,14 +77,6 @@ def test_daemons_side_by_side(make_daemon: Make, home: Path) -> None:
     assert [daemon.wait(job)["outcome"] for daemon, job in zip(daemons, jobs, strict=True)] == ["succeeded"] * 2
 
 
-def test_several_devices(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB", "--device", "host:128MiB").started()
-    assert [d["capacity_bytes"] for d in daemon.get("/v1/devices")["devices"]] == [64 * MIB, 128 * MIB]
-    assert daemon.wait(daemon.fake("attach", "iterate:1", device="host1"))["device"] == "host1"
-    with pytest.raises(Refused, match="device host0 holds 64 MiB"):
-        daemon.python("pass", device="host0", persistent_bytes=100 * MIB)
-
-
 def test_a_journal_that_is_no_database(make_daemon: Make, home: Path) -> None:
     home.mkdir()
     journal = home / "journal.sqlite"

@@ -34,6 +34,10 @@ def test_a_policy_of_ones_own_with_its_settings_outlives_the_daemon(daemon: Daem
     info = daemon.started().get("/v1/policy")
     assert (info["name"], info["settings"]["patience_us"], info["settings"]["grace_us"]) == (name, 5, 7)
     assert daemon.wait(daemon.fake("attach", "iterate:3"))["outcome"] == "succeeded"
+    daemon.terminate()
+    policy.write_text(CLASS.replace("patience_us", "calm_us"))
+    settings = daemon.started().get("/v1/policy")["settings"]
+    assert "patience_us" not in settings and settings["grace_us"] == 7, "a setting that it has no longer"
 
 
 def test_a_daemon_may_start_with_it(make_daemon: Make, policy: Path) -> None:
@@ -97,13 +101,6 @@ def test_another_policy_on_the_command_line_gets_it_going(make_daemon: Make, hom
     other.put("/v1/policy", {"name": "fair"})
     other.terminate()
     assert make_daemon(at=home).started().get("/v1/policy")["name"] == "fair"
-
-
-def test_a_policy_that_lost_a_setting_starts_without_it(daemon: Daemon, policy: Path) -> None:
-    daemon.put("/v1/policy", {"name": f"{policy}:Mine", "settings": {"patience_us": 5}})
-    daemon.terminate()
-    policy.write_text(CLASS.replace("patience_us", "calm_us"))
-    assert "patience_us" not in daemon.started().get("/v1/policy")["settings"]
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664])

@@ -35,11 +35,6 @@ def test_a_hybrid_machine() -> None:
     assert "pids" not in found.legacy
 
 
-def test_version_2_alone() -> None:
-    found = find_hierarchies(UNIFIED, "0::/system.slice/carpool.service\n")
-    assert found == Hierarchies(Path("/sys/fs/cgroup/system.slice/carpool.service"), {})
-
-
 @pytest.mark.parametrize(
     ("group", "directory"),
     [
@@ -53,7 +48,9 @@ def test_only_a_part_is_mounted(group: str, directory: Path | None) -> None:
     assert find_hierarchies(CONTAINER, f"0::{group}\n").unified == directory
 
 
-def test_nothing_is_mounted() -> None:
+def test_version_2_alone_or_nothing_is_mounted() -> None:
+    found = find_hierarchies(UNIFIED, "0::/system.slice/carpool.service\n")
+    assert found == Hierarchies(Path("/sys/fs/cgroup/system.slice/carpool.service"), {})
     assert find_hierarchies("", "0::/\n") == Hierarchies(None, {})
 
 

@@ -151,21 +151,18 @@ async def test_after_a_restart_the_main_process_speaks_over_the_channel_that_it_
 
 
 @pytest.mark.parametrize(
-    "name", ["companion:cuda0:0", "companion:cuda0:0:x", "companion:cuda7:0:{}", "companion:cuda0:64000:{}"]
+    "name",
+    [
+        *("companion:cuda0:0", "companion:cuda0:0:x", "companion:cuda7:0:{}", "companion:cuda0:64000:{}"),
+        pytest.param("companion:cuda0:0:{}", id="a board that is none"),
+    ],
 )
 async def test_what_no_shim_keeps_is_refused(rig: Rig, name: str) -> None:
-    await refused(rig, name.format(os.getpid()))
-
-
-async def test_a_board_that_is_none_is_refused(rig: Rig) -> None:
-    await refused(rig, f"companion:cuda0:0:{os.getpid()}")
-
-
-async def refused(rig: Rig, name: str) -> None:
     job, fd = rig.job(), os.memfd_create("no board")
     rig.recovery.begin(set())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    assert rig.channels.open(job, [ours.detach(), fd], Register(job.id, 1, child_pid=os.getpid(), kept=[name]))
+    kept = [name.format(os.getpid())]
+    assert rig.channels.open(job, [ours.detach(), fd], Register(job.id, 1, child_pid=os.getpid(), kept=kept))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
     theirs.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import pytest
 
 from carpool.core.model import JobId, Outcome
 from carpool.daemon.config.limits import DAY_US as DAY
@@ -26,10 +26,6 @@ def make_old(home: Path, *jobs: int) -> None:
     for job in jobs:
         sql(home / "journal.sqlite", "UPDATE jobs SET ended_us = ended_us - ? WHERE id = ?", 100 * DAY, job)
     sql(home / "journal.sqlite", "UPDATE events SET wall_us = wall_us - ?", 100 * DAY)
-
-
-def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
-    return sql(home / "journal.sqlite", query)
 
 
 def until_removed(daemon: Daemon) -> None:
@@ -56,9 +52,9 @@ def test_old_jobs_leave_the_journal_the_disk_and_the_lists(daemon: Daemon) -> No
     assert numbers(daemon) == [third]
     assert [path.name for path in (daemon.home / "jobs").iterdir()] == [str(third)]
     for table, column in (("jobs", "id"), ("attempts", "job"), ("placements", "job")):
-        assert rows(daemon.home, f"SELECT DISTINCT {column} FROM {table}") == [(third,)]
+        assert sql(daemon.home / "journal.sqlite", f"SELECT DISTINCT {column} FROM {table}") == [(third,)]
     assert daemon.output(third) == "text\n"
-    assert rows(daemon.home, "SELECT min(seq) FROM events")[0][0] >= last  # the last one stays
+    assert sql(daemon.home / "journal.sqlite", "SELECT min(seq) FROM events")[0][0] >= last  # the last one stays
 
     refused = refusal(lambda: daemon.show(second))
     assert (refused.status, refused.code) == (404, "removed_job")
@@ -83,7 +79,7 @@ def test_what_jobs_wait_for_stays_and_numbers_go_on(daemon: Daemon) -> None:
     daemon.started()
     until(lambda: numbers(daemon) == [waiting])
     daemon.terminate()
-    seq = rows(daemon.home, "SELECT max(seq) FROM events")[0][0]
+    seq = sql(daemon.home / "journal.sqlite", "SELECT max(seq) FROM events")[0][0]
     daemon.started()
     assert numbers(daemon) == [waiting] and daemon.submit("true") == waiting + 1
     assert daemon.events(since=seq)[0]["seq"] == seq + 1
@@ -92,10 +88,10 @@ def test_what_jobs_wait_for_stays_and_numbers_go_on(daemon: Daemon) -> None:
 def test_where_no_job_is_removed_no_event_is(daemon: Daemon) -> None:
     job = daemon.wait(daemon.submit("true"))["id"]
     daemon.terminate()
-    first = rows(daemon.home, "SELECT min(seq) FROM events")
+    first = sql(daemon.home / "journal.sqlite", "SELECT min(seq) FROM events")
     daemon.started()
     until(lambda: daemon.wait(daemon.submit("true"))["id"] > job + 2)  # by then it has looked
-    assert rows(daemon.home, "SELECT min(seq) FROM events") == first
+    assert sql(daemon.home / "journal.sqlite", "SELECT min(seq) FROM events") == first
 
 
 def test_the_limits_are_those_of_the_file(daemon: Daemon, home: Path) -> None:
@@ -120,9 +116,9 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
             daemon.cancel(number)
     until(lambda: len(numbers(daemon)) <= 41)
     assert len(numbers(daemon)) >= 21, "as many as are to be kept, and the one that waits"
-    assert rows(home, "SELECT count(*) FROM jobs")[0][0] <= 41
-    until(lambda: rows(home, "SELECT count(*) FROM events WHERE ring = 0")[0][0] <= 1000 + 41 * 4)
-    last = rows(home, "SELECT max(seq) FROM events")[0][0]
+    assert sql(home / "journal.sqlite", "SELECT count(*) FROM jobs")[0][0] <= 41
+    until(lambda: sql(home / "journal.sqlite", "SELECT count(*) FROM events WHERE ring = 0")[0][0] <= 1000 + 41 * 4)
+    last = sql(home / "journal.sqlite", "SELECT max(seq) FROM events")[0][0]
     assert last > 2000, "far more has happened than is kept"
     assert daemon.show(blocker)["phase"] != "ended"
     daemon.restarted()
@@ -212,24 +208,22 @@ def gone(jobs: list[EndedJob], limits: Keeping, stay: tuple[JobId, ...] = ()) ->
     return [job.id for job in removable(jobs, Needed(stay), limits, NOW)]
 
 
-def test_jobs_that_are_too_old_go_and_the_oldest_first() -> None:
-    jobs = [ended(1, 91 * DAY), ended(2, 92 * DAY), ended(3, 90 * DAY)]
-    assert gone(jobs, PLENTY) == [2, 1]
-
-
-def test_of_too_many_jobs_the_oldest_go() -> None:
-    jobs = [ended(number, (10 - number) * DAY) for number in range(1, 6)]
-    assert gone(jobs, keeping(jobs=3)) == [1, 2]
-
-
-def test_nobodys_jobs_go_for_what_another_user_has() -> None:
-    jobs = [ended(1, 9 * DAY), *(ended(number, (10 - number) * DAY, owner=1001) for number in range(2, 7))]
-    assert gone(jobs, keeping(jobs=3)) == [2, 3]
-
-
-def test_a_job_that_has_just_ended_stays_whatever_the_limits_say() -> None:
-    jobs = [ended(1, YOUNG + 1), ended(2, YOUNG), ended(3, 0), ended(4, 0)]
-    assert gone(jobs, keeping(jobs=2)) == [1]
+@pytest.mark.parametrize(
+    ("jobs", "limits", "expected"),
+    [
+        ([ended(1, 91 * DAY), ended(2, 92 * DAY), ended(3, 90 * DAY)], PLENTY, [2, 1]),
+        ([ended(number, (10 - number) * DAY) for number in range(1, 6)], keeping(jobs=3), [1, 2]),
+        (
+            [ended(1, 9 * DAY), *(ended(number, (10 - number) * DAY, owner=1001) for number in range(2, 7))],
+            keeping(jobs=3),
+            [2, 3],
+        ),
+        ([ended(1, YOUNG + 1), ended(2, YOUNG), ended(3, 0), ended(4, 0)], keeping(jobs=2), [1]),
+    ],
+    ids=["too old, the oldest first", "too many", "too many of another user", "just ended: whatever the limits say"],
+)
+def test_which_jobs_go(jobs: list[EndedJob], limits: Keeping, expected: list[JobId]) -> None:
+    assert gone(jobs, limits) == expected
 
 
 def test_young_jobs_of_a_user_who_has_far_too_many_go_too() -> None:

@@ -34,20 +34,18 @@ async def test_it_crosses_the_answer(rig: Rig, client: Client) -> None:
     assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
 
 
-async def test_a_later_request_is_known_already(rig: Rig, client: Client) -> None:
-    """An earlier daemon has not read the packet; this one has found the next request in the seat."""
+async def test_what_was_said_before_a_restart_is_known_already(rig: Rig, client: Client) -> None:
+    """An earlier daemon has not read the packets; this one has found a later request in the seat, and answers that."""
     client.job.grow_seq = 2
-    assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
-
-
-async def test_a_request_that_was_answered_from_the_seat_after_a_restart(rig: Rig, client: Client) -> None:
-    """Its packet is read afterwards, when the answer to a later one is known already."""
-    client.job.grow_seq = 2
-    client.seat.set("grow_ack", 2)
-    assert rig.says(client, PacketType.GROW, 0, MIB, 1) == []
-    assert client.job.grow_seq == 2
+    for answered in (0, 2):
+        client.seat.set("grow_ack", answered)
+        assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
+        assert rig.says(client, PacketType.GROW, 0, MIB, 1) == []
+        assert client.job.grow_seq == 2
     client.job.grow_seq = 1
     assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
+    client.job.grow_seq = 2
+    assert rig.says(client, PacketType.GROW, 1, MIB, 3) == [MemoryRequested(client.job.id, E, MIB, alive=0)]
 
 
 async def test_a_late_grant_answers_its_own_request(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,14 +90,6 @@ async def test_what_it_has_used_is_not_taken(rig: Rig, client: Client, words: di
     for word, mib in words.items():
         client.seat.set(word, mib * MIB)
     assert needed(client.seat, E) == kept * MIB
-
-
-async def test_a_request_from_before_a_restart_is_no_new_one(rig: Rig, client: Client) -> None:
-    """A later one has been found in the seat, and is not answered yet."""
-    client.job.grow_seq = 2
-    assert rig.says(client, PacketType.GROW, 0, MIB, 1) == []
-    assert client.job.grow_seq == 2
-    assert rig.says(client, PacketType.GROW, 1, MIB, 3) == [MemoryRequested(client.job.id, E, MIB, alive=0)]
 
 
 async def test_the_next_process_counts_its_requests_anew(rig: Rig, client: Client) -> None:

@@ -78,47 +78,38 @@ def test_at_most_once_a_second_however_often_devices_are_measured(told: Told) ->
     assert [event.load and event.load.active_ppm for event in told] == [0, 200_000]
 
 
-def test_lost_and_found_again(told: Told) -> None:
-    told.loads.measured("cuda0", [gpu(0, 500_000)])
-    told.loads.lost("cuda0", "the GPU is lost")
-    told.loads.lost("cuda0", "the GPU is lost")
-    told.loads.measured("cuda0", [gpu(0.1, 500_000)])
-    assert told[1:] == [DeviceLoad("cuda0", None, "the GPU is lost"), DeviceLoad("cuda0", Load(500_000, 500_000))]
-    assert told.loads.known("cuda0") == Known(Load(500_000, 500_000)) and told.loads.known("cuda1") is None
-
-
-def test_another_reason_is_told(told: Told) -> None:
-    told.loads.measured("cuda0", [gpu(0, 500_000)])
-    told.loads.lost("cuda0", "a")
-    told.loads.lost("cuda0", "b")
-    assert [event.why for event in told[1:]] == ["a", "b"]
-
-
 def test_the_journal_keeps_the_newest_only() -> None:
     assert "DeviceLoad" in RING_KINDS
 
 
-def test_a_device_that_answers_but_has_no_load_is_not_lost(told: Told) -> None:
-    """Else nobody would join anybody there again: nothing could say that it is measured now."""
-    told.loads.lost("cuda0", "no answer for more than 5 s")
-    told.loads.measured("cuda0", [sample(0, CapabilityLevel.BASIC)])
-    assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s"), DeviceLoad("cuda0", None)]
-    assert told.loads.known("cuda0") is None
+HALF = Load(500_000, 500_000)
 
 
-def test_of_a_device_without_telemetry_nothing_is_said(told: Told) -> None:
-    told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
-    assert told == [] and told.loads.known("cuda0") is None
-
-
-def test_what_hung_before_it_turned_out_to_be_missing_is_taken_back(told: Told) -> None:
-    told.loads.lost("cuda0", "no answer for more than 5 s")
-    told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
-    told.loads.unavailable("cuda0", "there is no libnvidia-ml.so.1")
-    assert told[1:] == [DeviceLoad("cuda0", None)]
-
-
-def test_telemetry_that_goes_away_is_a_loss(told: Told) -> None:
-    told.loads.measured("cuda0", [gpu(0, 500_000)])
-    told.loads.unavailable("cuda0", "the kernel module is not loaded")
-    assert told[1:] == [DeviceLoad("cuda0", None, "the kernel module is not loaded")]
+@pytest.mark.parametrize(
+    ("happens", "heard", "known"),
+    [
+        ([gpu(0, 500_000), ("lost", "a"), ("lost", "a"), gpu(0.1, 500_000)], [HALF, "a", HALF], HALF),
+        ([gpu(0, 500_000), ("lost", "a"), ("lost", "b")], [HALF, "a", "b"], None),
+        ([("lost", "a"), sample(0, CapabilityLevel.BASIC)], ["a", ""], None),
+        ([("unavailable", "a")], [], None),
+        ([("lost", "a"), ("unavailable", "b"), ("unavailable", "b")], ["a", ""], None),
+        ([gpu(0, 500_000), ("unavailable", "a")], [HALF, "a"], None),
+    ],
+    ids=[
+        "lost and found again",
+        "another reason",
+        "it answers but has no load: else nobody would join anybody there again",
+        "no telemetry",
+        "it hung before it turned out to have no telemetry",
+        "telemetry goes away",
+    ],
+)
+def test_losses(told: Told, happens: list[Any], heard: list[Load | str], known: Load | None) -> None:
+    for what in happens:
+        if isinstance(what, Sample):
+            told.loads.measured("cuda0", [what])
+        else:
+            getattr(told.loads, what[0])("cuda0", what[1])
+    assert [event.load or event.why for event in told] == heard
+    now = told.loads.known("cuda0")
+    assert (now and now.load) == known and told.loads.known("cuda1") is None
