@@ -275,6 +275,6 @@ def test_after_a_restart_a_lane_gives_back_what_others_have_left_behind_its_end(
 def test_what_is_no_lane_is_not_taken_for_one(device: HostDevice) -> None:
     cut, (reading, writing) = memfd.create("lane", MIB, sealed=True), os.pipe()
     for fd in (cut, reading, writing):
-        with pytest.raises(DeviceError, match="no lane of host0"):
+        with pytest.raises(DeviceError, match="not a lane of host0"):
             device.check_lane(fd)
         os.close(fd)

@@ -82,7 +82,7 @@ def test_without_guaranteed_memory_nothing_is_restored(engine: Worker, job: Work
     for guaranteed in (f"{HELD - 1}", f"lambda: {HELD - 1}"):
         with pytest.raises(WorkerError, match=r"NotGuaranteed: .* would lose it"):
             engine.run(f"job.resume({HELD}, {guaranteed})")
-    with pytest.raises(WorkerError, match=r"ValueError: .*not known"):
+    with pytest.raises(WorkerError, match=r"ValueError: .*are unknown"):
         engine.run(f"job.resume(0, {HELD})")
     assert _state(engine, job) == "CHECKPOINTED"
     engine.run(f"job.resume({HELD}, {HELD})")
