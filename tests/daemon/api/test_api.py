@@ -105,6 +105,11 @@ def test_bodies_that_are_not_json(shared: Daemon) -> None:
         ("GET", "/v1/events?follow=maybe", 400),
         ("GET", "/v1/events?limit=-1", 400),
         ("GET", "/v1/events?limit=1&before=x", 400),
+        *(("GET", f"/v1/usage?since={since}", 400) for since in ("never", "-1", "1e300", "nan", "9&until=1")),
+        ("GET", f"/v1/usage?until={1 << 60}", 400),
+        *(("GET", f"/v1/turns?bins={bins}", 400) for bins in ("0", "1.5", "4001")),
+        *(("GET", f"/v1/turns?since={since}", 400) for since in ("9&until=9", "x")),
+        ("GET", "/v1/turns?device=host9", 404),
     ],
 )
 def test_bad_requests(shared: Daemon, method: str, path: str, status: int) -> None:

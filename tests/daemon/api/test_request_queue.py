@@ -19,6 +19,7 @@ from carpool.daemon.api.context import MOST_AT_ONCE, SMALL
 from carpool.daemon.api.entrance import FOR_ROOT, IN_WORK, SHARE_OF_NEWCOMERS, Connections, RequestQueue
 from carpool.daemon.system import peer
 from carpool.daemon.system.peer import person_of
+from carpool.protocol.packets import readable
 from tests.daemon.daemon_harness import Connection, Daemon, Make, Refused, as_nobody, submission, until
 
 OWNER, OTHER = 1000, 1001
@@ -114,12 +115,19 @@ def test_what_waits_for_a_job_or_its_client_is_not_in_work(daemon: Daemon) -> No
         assert all(json.loads(each.getresponse().read())["outcome"] == "cancelled" for each in waiting)
 
 
+def sent(daemon: Daemon, request: bytes) -> socket.socket:
+    """A connection over which these bytes have been sent."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(30)
+    connection.connect(str(daemon.socket))
+    connection.sendall(request)
+    return connection
+
+
 @contextmanager
 def _half_bodies(daemon: Daemon, count: int) -> Iterator[None]:
-    found = [socket.socket(socket.AF_UNIX) for _ in range(count)]
-    for each in found:
-        each.connect(str(daemon.socket))
-        each.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+    half = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    found = [sent(daemon, half) for _ in range(count)]
     yield
     for each in found:
         each.close()
@@ -175,47 +183,30 @@ def test_lists_are_whole_while_jobs_come_and_go(daemon: Daemon) -> None:
 
 def begun(daemon: Daemon, length: int) -> socket.socket:
     """A request whose body does not come, as far as the daemon has been told to read it."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(30)
-    connection.connect(str(daemon.socket))
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
-    connection.sendall(head.encode())
+    connection = sent(daemon, head.encode())
     assert connection.recv(100).startswith(b"HTTP/1.1 100")
     return connection
 
 
 def test_a_few_are_read_at_a_time_and_the_others_wait(daemon: Daemon) -> None:
-    large = submission("true", env={"A": "x" * SMALL})
+    """A body of unknown length counts as large."""
+    large, body = submission("true", env={"A": "x" * SMALL}), json.dumps(submission("true")).encode()
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     answers: list[int] = []
     with ExitStack() as stack:
         slow = [stack.enter_context(begun(daemon, SMALL + 1)) for _ in range(MOST_AT_ONCE)]
         waiting = threading.Thread(target=lambda: answers.append(daemon.post("/v1/jobs", large)["id"]))
         waiting.start()
+        head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        unknown = stack.enter_context(sent(daemon, head + chunked))
         assert daemon.wait(daemon.submit("true"))["outcome"] == "succeeded", "small ones do not wait"
-        assert answers == []
+        assert answers == [] and not readable(unknown.fileno())
         slow[0].close()
         waiting.join(30)
+        assert unknown.recv(100).startswith(b"HTTP/1.1 201")
     (job,) = answers
     assert daemon.wait(job)["outcome"] == "succeeded"
-
-
-def test_a_body_of_unknown_length_counts_as_large(daemon: Daemon) -> None:
-    body = json.dumps(submission("true")).encode()
-    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    with ExitStack() as stack:
-        slow = [stack.enter_context(begun(daemon, SMALL + 1)) for _ in range(MOST_AT_ONCE)]
-        late = stack.enter_context(socket.socket(socket.AF_UNIX))
-        late.connect(str(daemon.socket))
-        late.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked)
-        daemon.wait(daemon.submit("true"))
-        late.setblocking(False)
-        try:
-            early = late.recv(100)
-        except BlockingIOError:
-            early = b""
-        slow[0].close()
-        late.settimeout(30)
-        assert early == b"" and late.recv(100).startswith(b"HTTP/1.1 201")
 
 
 # Many connections of one user

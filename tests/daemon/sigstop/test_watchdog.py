@@ -189,11 +189,13 @@ async def test_a_shim_that_is_stopped_too_cannot_help(scene: Scene) -> None:
     await until(lambda: scene.state == "T")
 
 
-async def test_with_a_turn_it_runs_until_it_has_let_go(scene: Scene) -> None:
+@pytest.mark.parametrize("forced", [True, False], ids=["forced", "the first request: it would come to no boundary"])
+async def test_with_a_turn_it_runs_until_it_has_let_go(scene: Scene, forced: bool) -> None:
+    scene.grant()
     scene.stop()
-    scene.owe_turn()
+    scene.ask(forced=forced)
     await until(lambda: scene.state in "RS")
-    assert scene.notes == [f"continued-{scene.job.id}"]
+    assert scene.notes == [f"continued-{scene.job.id}"] and scene.seat.get("yield") == Yield.NOW
     scene.let_go()
     await until(lambda: scene.state == "T")
     assert not scene.notes and not scene.taken
@@ -379,17 +381,6 @@ async def test_what_a_debugger_has_stopped_cannot_be_continued(scene: Scene, cap
 
 
 # Leases
-
-
-async def test_a_stopped_holder_is_continued_with_the_first_request(scene: Scene) -> None:
-    """It would come to no boundary."""
-    scene.grant()
-    scene.stop()
-    scene.ask(forced=False)
-    await until(lambda: scene.state in "RS")
-    assert scene.seat.get("yield") == Yield.NOW
-    scene.let_go()
-    await until(lambda: scene.state == "T")
 
 
 async def test_who_is_stopped_after_the_request_is_continued_too(scene: Scene) -> None:
