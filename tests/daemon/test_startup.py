@@ -77,27 +77,16 @@ def test_daemons_side_by_side(make_daemon: Make, home: Path) -> None:
     assert [daemon.wait(job)["outcome"] for daemon, job in zip(daemons, jobs, strict=True)] == ["succeeded"] * 2
 
 
-def test_a_journal_that_is_no_database(make_daemon: Make, home: Path) -> None:
-    home.mkdir()
-    journal = home / "journal.sqlite"
-    journal.write_bytes(b"this is not a database, and it is long enough to be looked at" * 100)
-    before = journal.read_bytes()
-    error = make_daemon().failed()
-    assert error["code"] == "journal_broken" and f"mv {journal}" in error["hint"]
-    assert journal.read_bytes() == before
-
-
-def test_a_damaged_journal(make_daemon: Make, home: Path) -> None:
-    daemon = make_daemon().started()
+@pytest.mark.parametrize("intact", [0, 4096], ids=["no database", "damaged pages"])
+def test_a_journal_that_is_damaged(daemon: Daemon, intact: int) -> None:
     daemon.wait(daemon.python("pass"))
     daemon.stop()
-    journal = home / "journal.sqlite"
-    data = bytearray(journal.read_bytes())
-    data[4096 : len(data)] = b"\xa5" * (len(data) - 4096)
-    journal.write_bytes(data)
-    error = make_daemon().failed()
-    assert error["code"] == "journal_broken"
-    assert journal.read_bytes() == bytes(data)
+    journal = daemon.home / "journal.sqlite"
+    damaged = journal.read_bytes()[:intact].ljust(journal.stat().st_size, b"\xa5")
+    journal.write_bytes(damaged)
+    error = daemon.failed()
+    assert error["code"] == "journal_broken" and f"mv {journal}" in error["hint"]
+    assert journal.read_bytes() == damaged
     journal.rename(journal.with_suffix(".broken"))
     assert daemon.started().get("/v1/jobs")["jobs"] == []
 

@@ -160,16 +160,6 @@ def test_dependents_wait_for_the_last_attempt(brisk: Daemon, tmp_path: Path) -> 
     assert brisk.wait(second)["started_us"] >= brisk.wait(first)["ended_us"]
 
 
-def test_between_two_attempts_it_can_be_cancelled(daemon: Daemon, tmp_path: Path, pipe: Path) -> None:
-    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", line="here")
-    job = fails(daemon, tmp_path / "starts", 1, MESSAGE)
-    daemon.until("RetryJob", job)
-    assert daemon.cancelled(job)["outcome"] == "cancelled"
-    let_go(pipe)
-    daemon.wait(neighbour)
-    assert (tmp_path / "starts").read_text() == "x"
-
-
 @pytest.fixture
 def patient(make_daemon: Make) -> Daemon:
     """A daemon that starts nothing again before this test is over."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import msgspec
 
 from carpool.core import commands, events
 from carpool.daemon.journal.events import encoded
-from tests.daemon.daemon_harness import FAKEJOB, Daemon
+from tests.daemon.daemon_harness import Daemon
 
 MIB = 1 << 20
 
@@ -38,22 +37,6 @@ def test_more_than_the_device_is_denied(daemon: Daemon) -> None:
     job = daemon.fake("attach", f"grow:p:{MIB}", f"grow:p:{1024 * MIB}", "say:alive")
     assert daemon.wait(job)["outcome"] == "succeeded"
     assert daemon.output(job).splitlines()[1:] == [f"granted p {MIB}", f"denied p {1024 * MIB}", "alive"]
-
-
-def test_a_lane_is_as_large_as_its_largest_job(daemon: Daemon) -> None:
-    jobs = [daemon.fake("attach", f"grow:e:{size * MIB}", f"touch:e:{size * MIB}", "rounds:3") for size in (4, 32)]
-    for job in jobs:
-        assert daemon.wait(job)["outcome"] == "succeeded", daemon.output(job)
-
-
-def test_a_second_process_is_refused(daemon: Daemon, fifo: Path) -> None:
-    command = f"{sys.executable} -u {FAKEJOB}"
-    job = daemon.submit("sh", "-c", f"{command} attach pause & {command} listen:{fifo} attach; wait")
-    lines = daemon.lines(job)
-    assert next(lines).startswith("attached")
-    fifo.write_bytes(b"go")
-    assert next(lines) == "refused 1"
-    daemon.cancel(job)
 
 
 def test_another_version_is_refused(daemon: Daemon) -> None:
