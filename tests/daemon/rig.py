@@ -56,6 +56,11 @@ class Client:
         self.fds += fds
         return Packet.decode(data), fds
 
+    def passes(self, to: Client | None) -> None:
+        """It has handed its turn over, by the words of its seat."""
+        self.seat.set("passed_to", to.seat.slot + 1 if to is not None else 0)
+        self.seat.set("passed_seq", self.seat.get("passed_seq") + 1)
+
     def silent(self) -> bool:
         """Whether nothing has been sent to it."""
         try:

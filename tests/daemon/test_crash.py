@@ -60,10 +60,7 @@ class Client(threading.Thread):
 def until_accepted(clients: Sequence[Client]) -> None:
     """Return when the daemon that lives has acknowledged one more job."""
     before = sum(len(client.accepted) for client in clients)
-    deadline = time.monotonic() + PATIENCE_S
-    while sum(len(client.accepted) for client in clients) == before:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: sum(len(client.accepted) for client in clients) > before, PATIENCE_S)
 
 
 @pytest.mark.parametrize("kills", KILLS)

@@ -336,26 +336,19 @@ def agent_maps(device: CudaDevice) -> str:
     return Path(f"/proc/{agent_pid(device)}/maps").read_text()
 
 
-def test_what_the_agent_has_copied_is_free_when_it_is_given_back(device: CudaDevice, stub: Stub) -> None:
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_bank_and_store_may_be_closed_after_they_are_copied_and_meanwhile(
+    device: CudaDevice, stub: Stub, meanwhile: bool
+) -> None:
     device.open_lane(1, UNIT)
-    bank = grown(device, UNIT)
-    device.copy_out(bank, [(0, UNIT)], JOB)()
-    assert "cuda0-store7" in agent_maps(device)
+    worker = threading.Thread(target=device.copy_out(grown(device, UNIT), [(0, UNIT)], JOB))
+    if not meanwhile:
+        worker.run()
+        assert "cuda0-store7" in agent_maps(device)
     device.close_banks(OWNER)
     device.drop_store(JOB)
-    assert "cuda0-store7" not in agent_maps(device)
-    assert stub.used() == UNIT + CONTEXT
-
-
-def test_bank_and_store_may_be_closed_while_they_are_copied(device: CudaDevice, stub: Stub) -> None:
-    bank = device.take_bank(OWNER, 0, None)
-    device.open_lane(1, UNIT)
-    device.grow_bank(bank, UNIT)
-    work = device.copy_out(bank, [(0, UNIT)], JOB)
-    device.close_banks(OWNER)
-    device.drop_store(JOB)
-    worker = threading.Thread(target=work)
-    worker.start()
-    worker.join()
+    if meanwhile:
+        worker.start()
+        worker.join()
     assert "cuda0-store7" not in agent_maps(device)
     assert stub.used() == UNIT + CONTEXT

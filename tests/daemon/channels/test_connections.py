@@ -226,8 +226,7 @@ async def test_a_job_that_is_over_loses_everything_in_one_place(rig: Rig) -> Non
     rig.do(commands.GrantTurn(1, passes.job.id))
     successor.seat.set("want", 1)
     passes.seat.set("turn", 0)
-    passes.seat.set("passed_to", successor.seat.slot + 1)
-    passes.seat.set("passed_seq", 1)
+    passes.passes(successor)
     rig.turns.sync(1)
     rig.channels.release(passes.job)
     assert (

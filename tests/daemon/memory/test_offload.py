@@ -163,8 +163,7 @@ async def test_it_is_about_to_come_back(rig: Rig) -> None:
     client.seat.set("stored", MIB)
     client.seat.set("offloaded", 1)
     holder.seat.set("turn", 0)
-    holder.seat.set("passed_to", client.seat.slot + 1)
-    holder.seat.set("passed_seq", 1)
+    holder.passes(client)
     client.seat.set("turn", 1)
     events = rig.says(client, PacketType.OFFLOADED, 0, MIB)
     assert [type(event) for event in events] == [TurnPassed, OffloadFailed]
@@ -195,8 +194,7 @@ async def test_the_holder_may_have_read_its_name(rig: Rig, by_shim: bool, ends: 
         rig.channels.attaching.detach(holder.job)
         assert 1 not in rig.seating.holder
     else:
-        holder.seat.set("passed_to", client.seat.slot + 1 if ends == "passes" else 0)
-        holder.seat.set("passed_seq", 1)
+        holder.passes(client if ends == "passes" else None)
         client.seat.set("turn", int(ends == "passes"))
     await until(lambda: bool(kinds(rig.events)))
     assert kinds(rig.events) == [OffloadFailed if ends == "passes" else Offloaded]
@@ -216,8 +214,7 @@ async def test_the_holder_may_have_read_the_name_of_one_that_never_came_back(rig
     rig.events.clear()
     rig.do(commands.Offload(client.job.id))
     assert rig.events == [] and client.job.bank is not None
-    holder.seat.set("passed_to", client.seat.slot + 1)
-    holder.seat.set("passed_seq", 1)
+    holder.passes(client)
     client.seat.set("turn", 1)
     await until(lambda: client.seat.get("offload") == OffloadState.ASKED)
     assert client.job.bank is not None

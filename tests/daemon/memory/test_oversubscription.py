@@ -34,6 +34,13 @@ def state(pid: int) -> str:
     return state_of(pid, os.getuid())
 
 
+def moving(pair: FilledJobs, how: str) -> tuple[int, int]:
+    """A job in the middle of its move, and the one that it makes room for."""
+    first, second = pair.filled(1, how), pair.start(2)
+    pair.daemon.until("Offload", first)
+    return first, second
+
+
 def test_three_jobs_take_turns_again_and_again(pair: FilledJobs) -> None:
     rounds = ("release", f"check:{SIZE}:{{0}}") * 3
     jobs = [pair.filled(value, after=tuple(step.format(value) for step in rounds)) for value in (1, 2, 3)]
@@ -57,9 +64,7 @@ def test_an_offload_that_fails_changes_nothing(pair: FilledJobs) -> None:
 
 
 def test_a_job_killed_while_it_moves(pair: FilledJobs) -> None:
-    first = pair.filled(1, "slowly:0.5")
-    second = pair.start(2)
-    pair.daemon.until("Offload", first)
+    first, second = moving(pair, "slowly:0.5")
     os.kill(pair.daemon.show(first)["pid"], signal.SIGKILL)
     assert pair.daemon.wait(first)["signal"] == signal.SIGKILL
     pair.daemon.until_line(second, "filled")
@@ -69,9 +74,7 @@ def test_a_job_killed_while_it_moves(pair: FilledJobs) -> None:
 
 
 def test_the_daemon_is_killed_while_a_job_moves(pair: FilledJobs) -> None:
-    first = pair.filled(1, "slowly:0.05")
-    second = pair.start(2)
-    pair.daemon.until("Offload", first)
+    first, second = moving(pair, "slowly:0.05")
     pair.daemon.restarted()
     pair.daemon.until_line(second, "filled")
     pair.intact(first, second)
@@ -109,9 +112,7 @@ def test_a_stopped_job_without_a_turn_is_taken_by_its_shim(pair: FilledJobs) -> 
 
 
 def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: FilledJobs) -> None:
-    first = pair.filled(1, "slowly:0.05")
-    second = pair.start(2)
-    pair.daemon.until("Offload", first)
+    first, second = moving(pair, "slowly:0.05")
     pid = pair.daemon.show(first)["pid"]
     until(lambda: pair.device()["stored_bytes"] > 0)
     os.kill(pid, signal.SIGSTOP)

@@ -91,8 +91,7 @@ class Scene:
 
     def count(self, to: Client | None = None) -> None:
         """The next step of its hand-over: from here on it counts."""
-        self.seat.set("passed_to", to.seat.slot + 1 if to is not None else 0)
-        self.seat.set("passed_seq", self.seat.get("passed_seq") + 1)
+        self.client.passes(to)
 
     def let_go(self, to: Client | None = None) -> None:
         """All of its hand-over."""
