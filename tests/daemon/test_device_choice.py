@@ -14,7 +14,6 @@ from tests.daemon.daemon_harness import Daemon, Make
 from tests.devices.cuda_stub import MEMORY, Stub
 
 UNNAMED = ("--threads", "1")
-MIB = 1 << 20
 
 
 def devices(daemon: Daemon) -> list[str]:

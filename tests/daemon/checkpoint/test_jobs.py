@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from carpool.daemon.system.processes import below, has_not_ended
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.checkpoint import Busy, CheckpointUnsupported, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
+from tests.daemon.cuda_rig import until
 
 
 class SuspendedJob:
@@ -55,11 +55,6 @@ class SuspendedJob:
 
     def _move(self, *_: int) -> int:
         return answer(self.moves)
-
-    async def until(self, fact: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not fact():  # noqa: ASYNC110 - it looks from outside
-                await asyncio.sleep(0.005)
 
 
 def answer(answers: list[Any]) -> Any:
@@ -92,7 +87,7 @@ async def test_an_agent_that_fails_is_no_loss(rig: SuspendedJob, caplog: pytest.
     rig.room, rig.moves = [error, error, True], [NotGuaranteed("too little"), 0]
     rig.notes.write(7, Note(5 * MIB, complete=True))
     rig.parts.turn(rig.job)
-    await rig.until(lambda: rig.state.stage is Stage.ON)
+    await until(lambda: rig.state.stage is Stage.ON)
     assert not rig.killed and rig.job.grant_waits is None
     assert caplog.text.count("the agent has died") == 1
     assert rig.notes.read(7) == Note(5 * MIB), "it is not suspended any more"
@@ -101,7 +96,7 @@ async def test_an_agent_that_fails_is_no_loss(rig: SuspendedJob, caplog: pytest.
 async def test_what_the_driver_does_not_put_back_is_lost(rig: SuspendedJob) -> None:
     rig.room, rig.moves = [True], [DeviceError("broken")]
     rig.parts.turn(rig.job)
-    await rig.until(lambda: bool(rig.killed))
+    await until(lambda: bool(rig.killed))
     assert rig.job.fault is not None and "broken" in rig.job.fault.text
 
 
@@ -111,10 +106,10 @@ async def test_a_turn_whose_memory_does_not_come_is_given_back(
     monkeypatch.setattr(driver, "PATIENCE_US", 0)
     rig.room = [False]
     rig.parts.turn(rig.job)
-    await rig.until(lambda: rig.job.grant_waits is not None)
+    await until(lambda: rig.job.grant_waits is not None)
     assert not rig.events
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.state.stage is Stage.OFF)
+    await until(lambda: rig.state.stage is Stage.OFF)
     assert rig.events == [TurnReleased(7, Cause.FORCED, rig.job.usage), TurnWanted(7)]
     assert rig.job.grant_waits is None and not rig.killed
 
@@ -122,7 +117,7 @@ async def test_a_turn_whose_memory_does_not_come_is_given_back(
 async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig: SuspendedJob) -> None:
     rig.state.stage, rig.moves, rig.job.cancelled = Stage.ON, [5 * MIB], True
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.state.stage is Stage.OFF)
+    await until(lambda: rig.state.stage is Stage.OFF)
     assert rig.events[-1] == TurnWanted(7, urgent=True)
 
 
@@ -135,7 +130,7 @@ async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: SuspendedJob, m
     assert rig.events == [TraitsSeen(7)] and rig.job.pinned_why is None
     rig.moves = [5 * MIB]
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.events[-1] == TurnWanted(7))
+    await until(lambda: rig.events[-1] == TurnWanted(7))
 
 
 async def test_one_that_cannot_be_suspended_three_times_in_a_row_keeps_its_device(
@@ -144,18 +139,18 @@ async def test_one_that_cannot_be_suspended_three_times_in_a_row_keeps_its_devic
     monkeypatch.setattr(driver, "BUSY_S", 0)
     rig.state.stage, rig.moves = Stage.ON, [Busy("1"), Busy("2"), 5 * MIB, Busy("3"), Busy("4"), Busy("5"), 5 * MIB]
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: TurnWanted(7) in rig.events)
+    await until(lambda: TurnWanted(7) in rig.events)
     assert rig.job.pinned_why is None, "two failures are no rule"
     rig.state.stage, rig.state.yield_asked = Stage.ON, False
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.job.pinned_why is not None)
+    await until(lambda: rig.job.pinned_why is not None)
     assert rig.events[-1] == TraitsSeen(7, alone="it cannot be suspended: 5 (3 attempts in a row have failed)")
 
 
 async def test_one_that_cannot_be_suspended_is_not_asked_again(rig: SuspendedJob) -> None:
     rig.state.stage, rig.moves = Stage.ON, [CheckpointUnsupported("no"), 5 * MIB]
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.job.pinned_why is not None)
+    await until(lambda: rig.job.pinned_why is not None)
     rig.parts.withdraw_yield(rig.job)
     rig.parts.request_yield(rig.job)
     assert rig.state.stage is Stage.ON

@@ -23,7 +23,7 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig, until
 from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 
@@ -129,10 +129,7 @@ async def test_a_grant_is_tried_again_by_and_by(
     await asyncio.sleep(0.1)
     assert limits(client) == (0, 0) and caplog.text.count("waits for granted memory") == 1
     foreign.close()
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while limits(client) != (100 * MIB, 0):
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: limits(client) == (100 * MIB, 0))
 
 
 async def test_who_waits_for_a_grant_is_named_as_soon_as_it_has_it(rig: Rig) -> None:

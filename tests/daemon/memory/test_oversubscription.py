@@ -19,7 +19,6 @@ from tests.tiers import RARER_WAY, all_but_first
 
 MIB = 1 << 20
 SIZE = 10 * MIB
-CAPACITY = 16 * MIB
 #: Who has moved its memory in keeps its turn no longer than others.
 DEVICE = ("--device", "host:16MiB", "--set", "max_move_share_ppm=100%")
 

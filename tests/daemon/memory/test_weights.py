@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
 
 import pytest
 
@@ -51,14 +49,6 @@ def done(client: Client) -> None:
 
 def answered(client: Client) -> bool:
     return client.seat.get("placed_seq") == client.seat.get("demand_seq")
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if true():
-            return
-        await asyncio.sleep(0.001)
-    pytest.fail("it never came to that")
 
 
 def sent(client: Client) -> int:

@@ -28,6 +28,7 @@ from carpool.daemon.sigstop.watchdog import Watchdog
 from carpool.daemon.system.processes import state_of
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import PacketType, Yield
+from tests.daemon.cuda_rig import until
 from tests.daemon.rig import Client, Rig
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -137,12 +138,6 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 @pytest.fixture
 async def scene(make: Callable[..., Scene]) -> Scene:
     return make()
-
-
-async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not what():  # noqa: ASYNC110 - the kernel tells nobody
-            await asyncio.sleep(0.001)
 
 
 class Clock:
