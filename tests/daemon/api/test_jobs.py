@@ -151,7 +151,6 @@ def test_a_queued_job_is_cancelled_at_once(daemon: Daemon) -> None:
     first = daemon.python("import signal; signal.pause()")
     second = daemon.python("pass", after=[first])
     assert daemon.cancel(second)["outcome"] == "cancelled"
-    daemon.cancel(first)
 
 
 def test_environments_are_never_shown(daemon: Daemon) -> None:

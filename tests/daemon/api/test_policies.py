@@ -143,7 +143,6 @@ def test_waiting_times_go_on_after_a_restart(daemon: Daemon) -> None:
     )
     age = time.time_ns() // 1000 - daemon.show(waiting)["submitted_us"]
     assert 0 < again["data"]["waited_us"] <= age
-    daemon.cancel(1)
 
 
 # A policy of a user's that never answers costs the daemon a second, once; a replay decides what the daemon decided

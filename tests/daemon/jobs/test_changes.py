@@ -80,7 +80,6 @@ def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, fifo
     daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
     (first,) = daemon.show(job)["attempts"]
     assert first["exit_code"] == 4 and first["text"].startswith("requeued by ")
-    daemon.cancelled(job)
 
 
 def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
@@ -92,7 +91,6 @@ def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
         daemon.post(f"/v1/jobs/{job}/requeue")
     assert (refused.value.status, refused.value.code) == (409, "too_many_requeues")
     assert daemon.show(job)["phase"] in ("starting", "running")
-    daemon.cancel(job)
 
 
 # Jobs that are held, that begin later, that wait for others: with a daemon, and with the one after it
@@ -135,7 +133,6 @@ def test_what_an_administrator_holds_or_pauses_its_owner_does_not_let_go_on(
     assert daemon.post(f"/v1/jobs/{job}/{verb}")[by] == 0
     assert (theirs(back), theirs(verb, mine)) == ("not_operator", "not_owner")
     assert daemon.post(f"/v1/jobs/{job}/{back}")[by] is None
-    daemon.cancel(job)
 
 
 def test_a_job_begins_at_its_time_under_the_next_daemon_too(daemon: Daemon) -> None:

@@ -83,7 +83,6 @@ def test_a_queued_job_that_is_paused_waits_and_that_is_no_pause_of_the_attempt(d
     daemon.post(f"/v1/jobs/{job}/resume")
     daemon.until_line(job, "here")
     assert daemon.show(job)["paused_us"] == 0
-    daemon.cancelled(job)
 
 
 def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -> None:

@@ -451,4 +451,3 @@ def test_what_a_host_device_does_reaches_the_core(make_daemon: Make) -> None:
     known = [data["load"] for data in told if data["load"] is not None]
     assert known and all(load == zero for load in known)
     assert all(before != after for before, after in pairwise(told)), "told once"
-    daemon.cancelled(job)
