@@ -53,9 +53,7 @@ def test_output_is_followed_until_the_end(daemon: Daemon) -> None:
 
 
 def test_jobs_are_listed_by_phase_and_limit(daemon: Daemon) -> None:
-    ended = [daemon.python("pass") for _ in range(3)]
-    for job in ended:
-        daemon.wait(job)
+    ended = [daemon.python("pass", ended=True) for _ in range(3)]
     waiting = daemon.python("import signal; signal.pause()", until="ProcessStarted")
     assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [*ended, waiting]
     assert [job["id"] for job in daemon.get("/v1/jobs?phase=running")["jobs"]] == [waiting]
@@ -155,8 +153,7 @@ def test_a_queued_job_is_cancelled_at_once(daemon: Daemon) -> None:
 
 def test_environments_are_never_shown(daemon: Daemon) -> None:
     secret = "value-that-nobody-may-see"
-    job = daemon.python("pass", env={"TOKEN": secret})
-    info = daemon.wait(job)
+    info = daemon.wait(daemon.python("pass", env={"TOKEN": secret}))
     assert secret not in json.dumps(info) and secret not in json.dumps(daemon.events())
     assert secret not in daemon.log()
     assert (daemon.home / "journal.sqlite").stat().st_mode & 0o777 == 0o600

@@ -66,8 +66,7 @@ LOST = [
 def test_a_start_without_its_policy_says_what_to_do_and_loses_nothing(
     daemon: Daemon, policy: Path, change: Callable[[Path], object], said: str
 ) -> None:
-    done, waiting = daemon.submit("true"), daemon.python("import signal; signal.pause()")
-    daemon.wait(done)
+    done, waiting = daemon.submit("true", ended=True), daemon.python("import signal; signal.pause()")
     daemon.put("/v1/policy", {"name": f"{policy}:Mine", "settings": {"patience_us": 5}})
     daemon.until("ProcessStarted", waiting)
     daemon.terminate()

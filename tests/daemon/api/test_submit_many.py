@@ -164,17 +164,14 @@ def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(daemon: Daemon
 
 
 def test_what_is_refused_makes_no_job(daemon: Daemon) -> None:
-    ended, live = daemon.submit("true"), daemon.submit("sleep", "600")
-    daemon.wait(ended)
+    ended, live = daemon.submit("true", ended=True), daemon.submit("sleep", "600")
     for jobs, code in (([99, 98], "unknown_job"), ([live], "not_ended"), ([], "bad_count")):
         assert refusal(daemon.post, "/v1/retries", body(*jobs)).code == code
     with pytest.raises(Refused) as refused:
         daemon.submit("true", retry_of=ended)
     assert refused.value.code == "bad_array"
-    first, second = (daemon.submit("true") for _ in range(2))
+    first, second = (daemon.submit("true", ended=True) for _ in range(2))
     assert (first, second) == (live + 1, live + 2), "what was refused has taken no numbers"
-    for job in (first, second):
-        daemon.wait(job)
     assert daemon.post("/v1/retries", body(second, first, second))["ids"] == [second + 2, second + 1]
 
 

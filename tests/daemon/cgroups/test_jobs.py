@@ -139,8 +139,7 @@ def test_a_job_that_cannot_enter_its_group_does_not_start_where_limits_hold(
     daemon.kill()
     daemon.hurry("hooks.control_groups.RETRY_S").started()
     Group(roots(daemon)[0]).write("cgroup.max.descendants", "0")
-    job = daemon.submit("touch", str(said), notify=[{"on": ["end"], "command": ["touch", str(said)]}])
-    info = daemon.wait(job)
+    info = daemon.wait(daemon.submit("touch", str(said), notify=[{"on": ["end"], "command": ["touch", str(said)]}]))
     assert info["outcome"] == "failed" and "it cannot enter its control group, and the limits in" in str(info), info
     until(lambda: "notice" in daemon.log() and daemon.log().count("is without its control group") > 4)
     assert not said.exists()

@@ -66,10 +66,8 @@ def test_old_jobs_leave_the_journal_the_disk_and_the_lists(daemon: Daemon) -> No
 
 
 def test_what_jobs_wait_for_stays_and_numbers_go_on(daemon: Daemon) -> None:
-    done, runs, unrelated = daemon.submit("true"), daemon.python(WAITS), daemon.submit("true")
+    done, runs, unrelated = daemon.submit("true", ended=True), daemon.python(WAITS), daemon.submit("true", ended=True)
     waiting = daemon.submit("true", after=[done, runs])
-    for job in (done, unrelated):
-        daemon.wait(job)
     removed_when_old(daemon, done, unrelated)
     assert numbers(daemon) == [done, runs, waiting]
     daemon.cancel(runs)

@@ -220,9 +220,7 @@ def test_a_column_that_is_gone_is_no_row_that_is_bad(stored: Home) -> None:
 
 
 def test_users_are_told(daemon: Daemon) -> None:
-    first, second = daemon.python("pass"), daemon.python("pass")
-    for job in (first, second):
-        daemon.wait(job)
+    first, second = (daemon.python("pass", ended=True) for _ in range(2))
     daemon.stop()
     sql(daemon.home / "journal.sqlite", "UPDATE jobs SET phase = 'exploded' WHERE id = ?", second)
     daemon.started()
