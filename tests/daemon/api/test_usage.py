@@ -58,10 +58,7 @@ def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Make) ->
 
 
 def test_who_may_not_see_others_sees_the_own_use(make_daemon: Make) -> None:
-    daemon = make_daemon(*DEVICE)
-    daemon.home.mkdir()
-    (daemon.home / "limits.toml").write_text('visibility = "own"\n')
-    daemon.started()
+    daemon = make_daemon(*DEVICE, limits='visibility = "own"\n').started()
     daemon.wait(daemon.submit("true"))
     daemon.wait(as_nobody(daemon, "daemon.submit('true')"))
     seen = as_nobody(daemon, "daemon.get('/v1/usage')")

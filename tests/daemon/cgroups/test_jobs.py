@@ -8,14 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
-from tests.daemon.daemon_harness import NOBODY, Daemon, alive, as_nobody, parent_of, until
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, alive, as_nobody, parent_of, until
 from tests.homes import home_directory
 
 #: A process without parent, session and environment of the job's says its number; the main process goes on.
@@ -50,26 +50,16 @@ def groups(group: Group) -> None:
 
 
 @pytest.fixture
-def limited() -> Iterator[Callable[[str], Daemon]]:
-    """A daemon of root that other users may reach, with limits; skips where they do not hold."""
-    made: list[Daemon] = []
-    with home_directory() as directory:
-        directory.chmod(0o711)
+def limited(make_daemon: Make) -> Callable[[str], Daemon]:
+    """Starts a daemon with limits; skips where they do not hold."""
 
-        def make(limits: str) -> Daemon:
-            home = directory / "home"
-            home.mkdir(mode=0o711)
-            (home / "limits.toml").write_text(limits)
-            made.append(Daemon(home, "--device", "host:64MiB").started())
-            problems = made[0].get("/v1/version")["control_groups"]["problems"]
-            if problems:
-                pytest.skip(f"limits do not hold on this machine: {problems}")
-            return made[0]
+    def start(limits: str) -> Daemon:
+        daemon = make_daemon("--device", "host:64MiB", limits=limits).started()
+        if problems := daemon.get("/v1/version")["control_groups"]["problems"]:
+            pytest.skip(f"limits do not hold on this machine: {problems}")
+        return daemon
 
-        yield make
-        for daemon in made:
-            daemon.stop()
-            assert "Traceback" not in daemon.log(), daemon.log()
+    return start
 
 
 def roots(daemon: Daemon) -> list[Path]:

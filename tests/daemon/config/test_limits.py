@@ -125,11 +125,8 @@ def test_users_run_services_where_an_administrator_allows_that(daemon: Daemon, h
     assert isinstance(job, int) and daemon.wait(job)["outcome"] == "succeeded"
 
 
-def test_members_of_the_admin_group_administer(make_daemon: Make, home: Path) -> None:
-    home.mkdir(mode=0o711)
-    group = grp.getgrgid(NOBODY).gr_name
-    (home / "limits.toml").write_text(f'admin_group = "{group}"\n')
-    daemon = make_daemon().started()
+def test_members_of_the_admin_group_administer(make_daemon: Make) -> None:
+    daemon = make_daemon(limits=f'admin_group = "{grp.getgrgid(NOBODY).gr_name}"\n').started()
     mine = daemon.python("import signal; signal.pause()")
     assert as_nobody(daemon, POLICY) == "fifo"
     as_nobody(daemon, f"attempt(lambda: daemon.cancel({mine}))")

@@ -94,11 +94,8 @@ def test_where_no_job_is_removed_no_event_is(daemon: Daemon) -> None:
 
 def test_the_limits_are_those_of_the_file(daemon: Daemon, home: Path) -> None:
     jobs = [daemon.wait(daemon.submit("true"))["id"] for _ in range(4)]
-    daemon.terminate()
     (home / "limits.toml").write_text('keep_for = "200d"\nkeep_jobs = 2\n')
-    make_old(home, *jobs)
-    daemon.started()
-    until_removed(daemon)
+    removed_when_old(daemon, *jobs)
     assert numbers(daemon) == jobs[2:]
 
 

@@ -151,9 +151,7 @@ print(json.dumps({"size": os.fstat(1).st_size}))
 
 
 def test_a_job_that_writes_more_than_its_log_may_have(make_daemon: Make, home: Path) -> None:
-    home.mkdir()
-    (home / "limits.toml").write_text('job_log = "64KiB"\n')
-    daemon = make_daemon().started()
+    daemon = make_daemon(limits='job_log = "64KiB"\n').started()
     job = daemon.python(CHATTY)
     followed = list(daemon.lines(job))
     assert daemon.wait(job)["outcome"] == "succeeded"
@@ -176,10 +174,8 @@ LIMITS = "import json, resource; print(json.dumps(resource.getrlimit(resource.RL
 
 
 @pytest.mark.parametrize(("text", "limited"), [("core_dumps = false", True), ("core_dumps = true", False), ("", False)])
-def test_a_job_may_leave_a_core_dump_or_not(make_daemon: Make, home: Path, text: str, limited: bool) -> None:
-    home.mkdir()
-    (home / "limits.toml").write_text(text + "\n")
-    daemon = make_daemon().started()
+def test_a_job_may_leave_a_core_dump_or_not(make_daemon: Make, text: str, limited: bool) -> None:
+    daemon = make_daemon(limits=f"{text}\n").started()
     job = daemon.python(LIMITS)
     assert daemon.wait(job)["outcome"] == "succeeded"
     soft, hard = json.loads(daemon.output(job))

@@ -34,6 +34,16 @@ def carpool(python: str, home: Path, *words: str, **who: Any) -> subprocess.Comp
     return subprocess.run(command, env=env, cwd=home.parent, capture_output=True, text=True, check=False, **who)
 
 
+def status_of(pid: int) -> dict[str, str]:
+    """What the kernel says of a process, by the names of `proc(5)`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class UserDaemon(Daemon):
     """``carpool up --user``: a process of its own, with an interpreter that other users may read."""
 

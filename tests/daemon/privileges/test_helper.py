@@ -22,8 +22,8 @@ from carpool.daemon.privileges.by_helper import HELPER, start_helper
 from carpool.daemon.privileges.helper import CAPABILITIES
 from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import NOBODY
-from tests.daemon.privileges.conftest import CORE, OTHER
+from tests.daemon.daemon_harness import NOBODY, alive
+from tests.daemon.privileges.conftest import CORE, OTHER, children, status_of
 from tests.descriptors import descriptors
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the helper is root's")
@@ -249,26 +249,9 @@ async def test_a_removal_through_the_helper_that_takes_too_long_is_ended(core: C
     removed = RemovedDirectories(core.home, core.helper, patience_s=0.0)
     assert removed.move_aside([1]) == [1]
     await removed.delete()
-    assert not running_children(core.helper.pid)
+    assert not any(map(alive, children(core.helper.pid)))
     await RemovedDirectories(core.home, core.helper).delete()
     assert not list(core.home.removed.iterdir())
-
-
-def running_children(pid: int) -> list[str]:
-    """One that has ended counts no more, collected or not."""
-    return [child for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if runs(child)]
-
-
-def runs(pid: str) -> bool:
-    try:
-        return status_of(int(pid))["State"] != "Z (zombie)"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 def test_what_the_helper_may_itself(core: Core) -> None:
@@ -276,7 +259,7 @@ def test_what_the_helper_may_itself(core: Core) -> None:
     fields = status_of(core.helper.pid)
     mine = int(status_of(os.getpid())["CapPrm"], 16)
     assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == mine & sum(1 << bit for bit in CAPABILITIES)
-    assert fields["Groups"].strip() == ""
+    assert fields["Groups"] == ""
 
 
 def test_it_ends_with_its_core_and_everything_fails_after_its_own_end(home: Path) -> None:

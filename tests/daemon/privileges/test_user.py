@@ -17,7 +17,7 @@ from carpool.protocol.client import DaemonClient
 from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody, until
 from tests.daemon.forks import SOURCE
 from tests.daemon.hooks.test_retention import removed_when_old
-from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon, carpool
+from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon, carpool, children, status_of
 
 STAYS = "test_two_users_have_jobs_logs_and_ends"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
@@ -44,15 +44,6 @@ def fake(daemon: UserDaemon, uid: int, *steps: str) -> int:
 
 def shell(daemon: UserDaemon, uid: int, text: str) -> int:
     return submit(daemon, uid, "/bin/sh", "-c", text)
-
-
-def status_of(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def running(daemon: UserDaemon) -> int:

@@ -17,6 +17,7 @@ from carpool.daemon.system.processes import has_not_ended, start_time
 from carpool.protocol.packets import STATE, stat_fields
 from carpool.protocol.paths import Home
 from carpool.runtime.shim.child import children_now, descendants, kill_all
+from tests.descriptors import descriptors
 
 #: Starts a process that it says the number of; then its main thread ends, and another one goes on.
 WITHOUT_MAIN_THREAD = """
@@ -63,10 +64,6 @@ def test_so_does_a_shim(program: str) -> None:
         assert not any(map(has_not_ended, [root.pid, *pids]))
 
 
-def open_descriptors() -> int:
-    return len([*Path("/proc/self/fd").iterdir()])
-
-
 def test_what_does_not_end_is_an_error_and_the_root_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "PATIENCE_S", 0.1)
     root, (pid,) = started(OTHER_SESSION)
@@ -78,10 +75,10 @@ def test_what_does_not_end_is_an_error_and_the_root_is_killed(tmp_path: Path, mo
             super().signal(pidfd, owner, number)
 
     with root:
-        before = open_descriptors()
+        before = descriptors()
         with pytest.raises(OSError, match=rf"processes \[{pid}\] do not end"):
             end_tree(Privileges(Home(tmp_path)), os.getuid(), root.pid)
-        assert root.wait() == -signal.SIGKILL and open_descriptors() == before
+        assert root.wait() == -signal.SIGKILL and descriptors() == before
     os.kill(pid, signal.SIGKILL)
 
 
