@@ -75,40 +75,29 @@ def test_a_job_that_needs_its_device_to_itself_gets_it(daemon: Daemon, fifo: Pat
     assert len([event for event in daemon.events() if event["kind"] == "TraitsSeen"]) == 1
 
 
-def test_those_beside_it_wait_until_it_has_ended(daemon: Daemon, fifo: Path) -> None:
+def seq_of(daemon: Daemon, kind: str) -> int:
+    """The number of the latest such event: what comes later was wanted while the device was taken."""
+    return max(event["seq"] for event in daemon.events() if event["kind"] == kind)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_those_beside_it_wait_until_it_has_ended(daemon: Daemon, fifo: Path, restarted: bool) -> None:
+    """A restarted daemon knows before anybody gets a turn."""
     other = daemon.fake("attach", "iterate:1", "release", "say:ready", f"listen:{fifo}", "iterate:5", line="ready")
     second = fifo.with_name("second")
     os.mkfifo(second)
     job = lone(daemon, second)
+    if restarted:
+        daemon.restarted()
+        assert seq_of(daemon, "RestartBegan") < seq_of(daemon, "TraitsSeen") < seq_of(daemon, "RestartEnded")
+    assert daemon.show(job)["alone"] == NCCL
+    since = seq_of(daemon, "RestartEnded" if restarted else "TraitsSeen")
     fifo.write_bytes(b"go")
-    daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=second_want(daemon))
+    daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=since)
     assert daemon.show(other)["reason"]["text"] == f"job {job} has exclusive use of host0: {NCCL}"
     second.write_bytes(b"go")
-    daemon.wait(job)
+    assert daemon.wait(job)["outcome"] == "succeeded"
     assert daemon.wait(other)["iterations"] == 6
-
-
-def second_want(daemon: Daemon) -> int:
-    """The number of the latest event of the traits: what comes later was wanted while the device was taken."""
-    return int(next(event["seq"] for event in daemon.events() if event["kind"] == "TraitsSeen"))
-
-
-def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(daemon: Daemon, fifo: Path) -> None:
-    other = daemon.fake("attach", "say:ready", f"listen:{fifo}", "iterate:5", line="ready")
-    second = fifo.with_name("second")
-    os.mkfifo(second)
-    job = lone(daemon, second)
-    daemon.restarted()
-    kinds = [event["kind"] for event in daemon.events() if event["job"] in (None, job)]
-    restarted = len(kinds) - kinds[::-1].index("RestartBegan")
-    assert "TraitsSeen" in kinds[restarted : kinds.index("RestartEnded", restarted)]
-    assert daemon.show(job)["alone"] == NCCL
-    fifo.write_bytes(b"go")
-    since = max(event["seq"] for event in daemon.events() if event["kind"] == "RestartEnded")
-    daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=since)
-    assert daemon.show(other)["reason"]["text"].startswith(f"job {job} has exclusive use of host0")
-    second.write_bytes(b"go")
-    assert daemon.wait(job)["outcome"] == daemon.wait(other)["outcome"] == "succeeded"
 
 
 def test_traits_belong_to_a_process_and_not_to_its_job(daemon: Daemon, fifo: Path) -> None:
