@@ -21,8 +21,6 @@ class BankContract(Contract):
         assert device.bank_files(bank)[: len(before)] == before
         device.grow_bank(bank, UNIT)  # it is large enough
         assert device.used_bytes() == 3 * UNIT
-
-    def test_only_banks_that_there_are_grow(self, device: DeviceBackend) -> None:
         with pytest.raises(DeviceError, match="no bank"):
             device.grow_bank(99, UNIT)
 

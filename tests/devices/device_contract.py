@@ -20,12 +20,10 @@ from tests.devices.contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT,
 class MemoryContract(Contract):
     """The part that is about lanes and stores, and about who comes after a daemon."""
 
-    def test_it_says_what_it_is(self, device: DeviceBackend) -> None:
+    def test_it_says_what_it_is_and_uses_nothing_at_first(self, device: DeviceBackend) -> None:
         assert device.id and device.kind
         assert device.capacity == CAPACITY
         assert device.window >= device.capacity and device.window % GIB == 0
-
-    def test_a_new_device_uses_nothing(self, device: DeviceBackend) -> None:
         assert device.used_bytes() == 0
 
     def test_memory_counts_when_it_is_used(self, device: DeviceBackend) -> None:
@@ -104,19 +102,16 @@ class MemoryContract(Contract):
         self.use_lane(device, 1, UNIT)
         assert not any(self.use_lane(device, 2, UNIT))
 
-    def test_a_closed_lane_is_free_and_unknown(self, device: DeviceBackend) -> None:
+    def test_a_lane_is_opened_once_and_is_free_and_unknown_when_it_is_closed(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
+        with pytest.raises(DeviceError, match="already"):
+            device.open_lane(1, UNIT)
         self.use_lane(device, 1, UNIT)
         device.close_lane(1)
         assert device.used_bytes() == 0
         for call in (device.lane_files, device.lane_size, device.close_lane):
             with pytest.raises(DeviceError):
                 call(1)
-
-    def test_a_lane_is_opened_once(self, device: DeviceBackend) -> None:
-        device.open_lane(1, UNIT)
-        with pytest.raises(DeviceError, match="already"):
-            device.open_lane(1, UNIT)
 
     # Stores
 

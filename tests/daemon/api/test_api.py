@@ -22,18 +22,15 @@ from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody, 
 GIB = 1 << 30
 
 
-def test_every_answer_names_the_protocol(daemon: Daemon) -> None:
-    version = daemon.get("/v1/version")
-    assert daemon.last_headers["Carpool-Protocol"] == "1"
-    assert version["home"] == str(daemon.home) and version["api"] == 1
+def test_every_answer_names_the_protocol_and_another_one_is_refused(shared: Daemon) -> None:
+    version = shared.get("/v1/version")
+    assert shared.last_headers["Carpool-Protocol"] == "1"
+    assert version["home"] == str(shared.home) and version["api"] == 1
     with pytest.raises(Refused):
-        daemon.get("/v1/jobs/99")
-    assert daemon.last_headers["Carpool-Protocol"] == "1"
-
-
-def test_another_protocol_is_refused(daemon: Daemon) -> None:
-    assert daemon.request("GET", "/v1/version", headers={"Carpool-Protocol": "1.7"})
-    refused = refusal(daemon.request, "GET", "/v1/version", headers={"Carpool-Protocol": "2"})
+        shared.get("/v1/jobs/99")
+    assert shared.last_headers["Carpool-Protocol"] == "1"
+    assert shared.request("GET", "/v1/version", headers={"Carpool-Protocol": "1.7"})
+    refused = refusal(shared.request, "GET", "/v1/version", headers={"Carpool-Protocol": "2"})
     assert refused.answer == (409, "protocol_mismatch")
     assert refused.hint
 

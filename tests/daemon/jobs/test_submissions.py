@@ -16,11 +16,8 @@ SMALL = SubmitRequest(argv=["true"], cwd="/", env={})
 LARGE = SubmitRequest(argv=["true"], cwd="/", env={"A": "x" * 10_000})
 
 
-def test_the_environment_counts() -> None:
+def test_jobs_count_with_their_environments_until_they_have_ended() -> None:
     assert size_of(LARGE) - size_of(SMALL) > 10_000
-
-
-def test_jobs_count_until_they_have_ended() -> None:
     held = JobAmounts()
     held.add(1, 1000, size_of(SMALL))
     held.add(2, 1000, size_of(LARGE))

@@ -94,11 +94,8 @@ def foreign(mib: int) -> list[ForeignMemory]:
     return [ForeignMemory("cuda0", mib * MIB)]
 
 
-async def test_it_starts_with_nothing(second: Further) -> None:
+async def test_it_starts_with_nothing_and_gets_at_once_what_fits(second: Further) -> None:
     assert second.known.seat.get("whole") == Whole.SHARE and second.limit == 0
-
-
-async def test_it_gets_at_once_what_fits(second: Further) -> None:
     assert second.grows(6) == (Grow.GRANTED, 6)
     assert second.grows(9) == (Grow.GRANTED, 9)
     assert second.grows(4) == (Grow.GRANTED, 9), "what it has is not taken"

@@ -47,6 +47,7 @@ def test_the_next_daemon_finds_what_was_written(path: Path, files: list[int]) ->
     kept = {"board:host0:1": file_of(files[0]), "lane:3": file_of(files[1])}
     assert again.inherited and again.of(7) == Entry(3, 5, (2 * MIB, MIB), kept)
     assert again.of(7).granted == Memory(2 * MIB, MIB)
+    assert path.stat().st_mode & 0o777 == 0o600, "only the daemon may read it"
     again.forget_others([8])
     assert GrantLedger(path).of(7) == Entry()
 
@@ -78,11 +79,6 @@ def test_grants_that_change_nothing_are_not_written(path: Path) -> None:
     before = path.read_bytes()
     ledger.limit(1, Memory(MIB, 0))
     assert path.read_bytes() == before
-
-
-def test_only_the_daemon_may_read_it(path: Path) -> None:
-    GrantLedger(path)
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_descriptor_under_the_name_of_another_is_not_believed(path: Path, files: list[int]) -> None:

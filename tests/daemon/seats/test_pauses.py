@@ -35,10 +35,12 @@ def pause(rig: Rig, client: Client) -> list[object]:
     return list(rig.says(client, PacketType.PAUSED, number))
 
 
-async def test_it_is_asked_and_answered(rig: Rig, holder: Client) -> None:
+async def test_it_is_asked_and_answered_and_then_the_job_is_made_to_let_go(rig: Rig, holder: Client) -> None:
     (event,) = pause(rig, holder)
     assert isinstance(event, TurnPaused) and event.job == holder.job.id
     assert is_paused(holder.seat.snapshot()) and rig.watched == [holder.job.id]
+    rig.do(commands.RequestYield(holder.job.id, forced=True))
+    assert holder.seat.get("yield") == Yield.NOW and not holder.seat.get("paused_us")
 
 
 async def test_asked_more_firmly_it_is_the_same_pause(rig: Rig, holder: Client) -> None:
@@ -75,12 +77,6 @@ async def test_the_time_of_a_pause_is_not_computed(rig: Rig, holder: Client) -> 
     assert holder.seat.get("yield") == Yield.NO and not holder.seat.get("paused_us")
     assert holder.seat.get("turn_start_us") >= began
     assert holder.job.switches == 1  # going on is no switch
-
-
-async def test_a_paused_job_is_made_to_let_go(rig: Rig, holder: Client) -> None:
-    pause(rig, holder)
-    rig.do(commands.RequestYield(holder.job.id, forced=True))
-    assert holder.seat.get("yield") == Yield.NOW and not holder.seat.get("paused_us")
 
 
 async def test_who_says_in_advance_to_have_paused_is_watched_all_the_same(rig: Rig, holder: Client) -> None:
