@@ -55,10 +55,13 @@ def grown(device: CudaDevice, *sizes: int) -> BankId:
 # Memory
 
 
-def test_a_lane_that_is_made_large_at_once_can_be_made_smaller(device: CudaDevice) -> None:
+def test_lanes_have_sizes_of_the_driver_and_a_large_one_can_be_made_smaller(device: CudaDevice) -> None:
     device.open_lane(1, 5 * SMALLEST)
     device.resize_lane(1, SMALLEST + 1)
     assert device.used_bytes() == device.lane_size(1) == 2 * SMALLEST
+    device.close_lane(1)
+    device.open_lane(1, UNIT + 1)
+    assert device.lane_size(1) == device.used_bytes() == 2 * UNIT
 
 
 def test_a_bank_that_is_cut_gives_whole_extents_back(device: CudaDevice) -> None:
@@ -172,11 +175,6 @@ def test_free_banks_that_give_way_are_heard_of(device: CudaDevice) -> None:
     assert heard == [first]
 
 
-def test_sizes_are_those_of_the_driver(device: CudaDevice) -> None:
-    device.open_lane(1, UNIT + 1)
-    assert device.lane_size(1) == device.used_bytes() == 2 * UNIT
-
-
 def test_memory_can_be_used_without_a_driver_that_knows_it(device: CudaDevice, job: AsJob) -> None:
     """What the descriptor stands for is the memory itself: in the stub it is a file."""
     device.open_lane(1, UNIT)
@@ -185,6 +183,8 @@ def test_memory_can_be_used_without_a_driver_that_knows_it(device: CudaDevice, j
 
 
 def test_an_idle_device_holds_no_memory(device: CudaDevice, stub: Stub) -> None:
+    device._link.ready()
+    assert stub.used() == 0, "nor has it a context"
     device.open_lane(1, UNIT)
     bank = grown(device, UNIT)
     device.copy_out(bank, [(0, UNIT)], JOB)()
@@ -195,11 +195,6 @@ def test_an_idle_device_holds_no_memory(device: CudaDevice, stub: Stub) -> None:
     stub.wait_until_free()
     device.open_lane(1, UNIT)
     assert stub.used() == UNIT + CONTEXT
-
-
-def test_a_device_without_jobs_has_no_context(device: CudaDevice, stub: Stub) -> None:
-    device._link.ready()
-    assert stub.used() == 0
 
 
 def test_what_cannot_be_had_changes_nothing(device: CudaDevice, stub: Stub) -> None:

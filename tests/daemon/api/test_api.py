@@ -66,6 +66,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"persistent_bytes": GIB}, 422, "too_large"),
     ({"persistent_bytes": 200 << 20, "ephemeral_bytes": 200 << 20}, 422, "too_large"),
     ({"checkpoint": True, "foreground": True}, 400, "checkpoint_foreground"),
+    ({"foreground": True, "requeue": True}, 400, "retries_foreground"),
     ({"checkpoint": True}, 422, "no_checkpoint"),
     ({"checkpoint": True, "device": "host0"}, 422, "no_checkpoint"),
     ({"memory": 5}, 400, "bad_request"),

@@ -33,14 +33,11 @@ def test_a_job_runs_in_its_directory_with_its_environment(daemon: Daemon, tmp_pa
     assert info["submitted_us"] <= info["started_us"] <= info["ended_us"]
 
 
-def test_exit_codes_and_signals_are_told(daemon: Daemon) -> None:
+def test_exit_codes_signals_and_commands_that_do_not_exist_are_told(daemon: Daemon) -> None:
     failed = daemon.wait(daemon.python("raise SystemExit(7)"))
     assert (failed["outcome"], failed["exit_code"]) == ("failed", 7)
     killed = daemon.wait(daemon.python("import os; os.kill(os.getpid(), 9)"))
     assert (killed["outcome"], killed["exit_code"], killed["signal"]) == ("failed", None, 9)
-
-
-def test_a_command_that_does_not_exist(daemon: Daemon) -> None:
     info = daemon.wait(daemon.submit("/no/such/program"))
     assert info["outcome"] == "failed"
     assert "/no/such/program" in info["reason"]["text"] and "No such file" in info["reason"]["text"]

@@ -34,7 +34,7 @@ def env(size: int) -> dict[str, str]:
     return {"PATH": os.environ["PATH"]} | {f"PART_{begin}": "x" * PART for begin in range(0, size, PART)}
 
 
-def test_a_submission_that_is_too_large_is_refused(strict: Daemon) -> None:
+def test_a_submission_that_is_too_large_or_tried_again_for_ever_is_refused(strict: Daemon) -> None:
     answer = refused(strict, env=env(MIB))
     assert (answer.status, answer.code) == (413, "submission_too_large")
     assert "1 MiB are allowed" in answer.message and "limits.toml" in answer.hint
@@ -42,6 +42,9 @@ def test_a_submission_that_is_too_large_is_refused(strict: Daemon) -> None:
     assert refused(strict, after=[1] * 1001).code == "bad_after"
     assert refused(strict, device="host0,host0").code == "bad_device"
     assert strict.get("/v1/jobs")["jobs"] == []
+    answer = refused(strict, retries=1 << 62)
+    assert (answer.status, answer.code) == (400, "bad_retries")
+    assert "5 times at most" in answer.message and "--retries 5" in answer.hint
 
 
 def test_only_so_many_jobs_of_a_user_wait_or_run(strict: Daemon) -> None:
@@ -104,12 +107,6 @@ def test_an_environment_that_many_jobs_have_in_common_counts_for_each_before_it_
     error = refusal(strict.post, "/v1/submissions", many)
     assert error.answer == (429, "submissions_too_large")
     assert "the environment of 3 jobs takes" in error.message
-
-
-def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:
-    answer = refused(strict, retries=1 << 62)
-    assert (answer.status, answer.code) == (400, "bad_retries")
-    assert "5 times at most" in answer.message and "--retries 5" in answer.hint
 
 
 def test_a_user_who_has_submitted_much_goes_on_at_a_rate(make_daemon: Make) -> None:

@@ -74,10 +74,6 @@ def group(path: Path, limit: str, used: int, cache: int, version: int = 2) -> Pa
     return path
 
 
-def test_the_machine(meminfo: Path) -> None:
-    assert memory_left(NOWHERE, meminfo) == MemoryLeft(16 * GIB, 8 * GIB)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_least_of_all_groups_above_counts(meminfo: Path, tmp_path: Path, version: int) -> None:
     """Pages of files that nobody uses can be given back."""
@@ -87,9 +83,10 @@ def test_the_least_of_all_groups_above_counts(meminfo: Path, tmp_path: Path, ver
     assert memory_left(here, meminfo) == MemoryLeft(4 * GIB, 3 * GIB // 2)
 
 
-def test_a_group_over_its_limit_has_nothing_left(meminfo: Path, tmp_path: Path) -> None:
+def test_what_the_machine_has_and_that_a_group_over_its_limit_has_nothing_left(meminfo: Path, tmp_path: Path) -> None:
     inner = group(tmp_path / "inner", str(GIB), 2 * GIB, 0)
     assert memory_left(Hierarchies(inner, {}), meminfo).available == 0
+    assert memory_left(NOWHERE, meminfo) == MemoryLeft(16 * GIB, 8 * GIB)
 
 
 def test_this_machine() -> None:

@@ -216,7 +216,4 @@ def test_a_job_that_turns_out_to_be_exclusive_holds_its_device_from_then_on() ->
     found.usage = Usage(device_us=4 * SECOND)
     assert attempt_us(found, 30 * SECOND) == 9 * SECOND
     assert found.alone.told(False, 40 * SECOND, 0) is found.alone and NEVER_ALONE.told(False, 1, 1) is NEVER_ALONE
-
-
-def test_turns_that_are_longer_than_the_time_take_nothing_away() -> None:
     assert AloneTime(10 * SECOND, 0).until(12 * SECOND, 5 * SECOND) == 0

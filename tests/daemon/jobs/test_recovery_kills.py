@@ -14,7 +14,7 @@ import pytest
 from carpool.daemon.system.clock import boot_id
 from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Daemon, Make, Refused, alive, parent_of
+from tests.daemon.daemon_harness import Daemon, Make, alive, parent_of
 from tests.daemon.failing import MESSAGE, WAITS, fails, let_go
 from tests.daemon.journal_file import sql
 from tests.tiers import all_but_first
@@ -239,8 +239,3 @@ def test_in_the_same_boot_a_job_whose_shim_vanished_is_lost(daemon: Daemon, tmp_
     restart_machine(daemon, [job], boot_id())
     info = daemon.wait(job)
     assert (info["outcome"], info["reason"]["code"]) == ("lost", "lost")
-
-
-def test_a_job_in_the_foreground_is_not_started_again(daemon: Daemon) -> None:
-    with pytest.raises(Refused, match="in the foreground"):
-        daemon.python("pass", foreground=True, requeue=True)

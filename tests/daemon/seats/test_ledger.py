@@ -153,12 +153,9 @@ def test_a_write_that_takes_a_part_only_is_completed(path: Path, monkeypatch: py
 BANK = memory_name(MemoryClass.PERSISTENT, "cuda0", 3)
 
 
-def test_names_say_where_an_extent_lies() -> None:
+def test_names_say_where_an_extent_lies_and_extents_are_found_in_order() -> None:
     assert extent_names(BANK, [32, 8]) == ["bank:cuda0:3:0:32", "bank:cuda0:3:32:8"]
     assert extent_names(memory_name(MemoryClass.EPHEMERAL, "cuda0", 7), [4]) == ["lane:7:0:4"]
-
-
-def test_extents_are_found_in_order() -> None:
     kept = {"bank:cuda0:3:32:8": 5, "lane:3:0:4": 6, "bank:cuda0:3:0:32": 7, "bank:cuda0:33:0:2": 8}
     assert kept_extents(BANK, kept) == [Extent(7, 32), Extent(5, 8)]
     assert kept_extents("lane:9", kept) == []

@@ -43,12 +43,9 @@ def test_the_risk_of_each_counter_in_whole_percents() -> None:
     assert known.load == Load(610_000, (risk_ppm(actives) + 5_000) // 10_000 * 10_000, 400_000, 0)
 
 
-def test_a_counter_that_is_missing_is_none() -> None:
+def test_a_counter_that_is_missing_is_none_and_utilization_stands_in() -> None:
     known = load_of([gpu(0, 500_000), gpu(1, 500_000, 300_000)])
     assert known == Known(Load(500_000, 500_000, 300_000, None))
-
-
-def test_utilization_stands_in_and_says_so() -> None:
     known = load_of([sample(0, CapabilityLevel.BASIC, reason="no GPM here", busy_ppm=370_000)])
     assert known == Known(Load(370_000, 370_000), "utilization stands in for SMACT: no GPM here")
 
