@@ -1,4 +1,4 @@
-"""A journal's file: as a daemon has it open, and for statements of another program."""
+"""A journal's file, as a daemon has it open and for statements of another program, and the zone of its days."""
 
 from __future__ import annotations
 

@@ -49,6 +49,8 @@ def test_what_is_absent_is_left_alone(daemon: Daemon) -> None:
         ("host0", {"oversubscribe": "maybe"}, 400, "bad_oversubscribe", "off, auto, on"),
         ("host0", {"reserve_bytes": -1}, 400, "bad_reserve", "between 0 and the size"),
         ("host0", {"reserve_bytes": 1 << 40}, 400, "bad_reserve", "between 0 and the size"),
+        ("host0", {"drain_reason": "x" * 300}, 400, "bad_reason", ""),
+        ("host7", {"drain": True}, 404, "unknown_device", "known: host0"),
         ("host0", {"oversubscribe": None}, 400, "bad_request", ""),
         ("host0", {"quantum_us": "10s"}, 400, "bad_request", ""),
         ("host0", {"quantum": 1}, 400, "bad_request", ""),

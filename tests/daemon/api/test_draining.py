@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, Make, refusal
+from tests.daemon.daemon_harness import Daemon, Make
 
 
 @pytest.fixture
@@ -44,11 +44,3 @@ def test_a_requeued_job_moves_to_another_device(daemon: Daemon) -> None:
     daemon.post(f"/v1/jobs/{job}/requeue")
     daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
     assert daemon.show(job)["device"] not in (None, first)
-
-
-def test_what_cannot_be_drained_says_why(daemon: Daemon) -> None:
-    for device, body, code in (
-        ("host7", {"drain": True}, "unknown_device"),
-        ("host0", {"drain_reason": "x" * 300}, "bad_reason"),
-    ):
-        assert refusal(daemon.put, f"/v1/devices/{device}", body).code == code

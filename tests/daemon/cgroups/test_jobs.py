@@ -76,11 +76,15 @@ def escaped(daemon: Daemon) -> tuple[int, int]:
     return job, int(next(daemon.lines(job)))
 
 
-def test_the_first_instruction_is_in_the_group(groups: None, daemon: Daemon) -> None:
+def test_the_first_instruction_is_in_the_group_and_nothing_is_left_of_it(groups: None, daemon: Daemon) -> None:
     job = daemon.submit("cat", "/proc/self/cgroup")
     assert daemon.wait(job)["outcome"] == "succeeded"
     group = next(line for line in daemon.output(job).splitlines() if line.startswith("0::"))
-    assert group.endswith(f"{roots(daemon)[0].name}/user-{os.getuid()}/job-{job}")
+    found = roots(daemon)
+    assert group.endswith(f"{found[0].name}/user-{os.getuid()}/job-{job}")
+    assert daemon.wait(daemon.submit("/no/such/program"))["outcome"] == "failed"
+    daemon.stop()
+    assert not any(root.exists() for root in found)
 
 
 def test_what_escapes_a_killed_shim_is_gone(groups: None, daemon: Daemon) -> None:
@@ -103,14 +107,6 @@ def test_the_next_daemon_ends_what_is_left(groups: None, daemon: Daemon) -> None
     assert daemon.wait(job)["outcome"] == "lost"
     assert not alive(pid) and alive(main), "the other job is adopted with its group"
     assert daemon.cancelled(other)["outcome"] == "cancelled"
-
-
-def test_nothing_is_left_of_the_groups(groups: None, daemon: Daemon) -> None:
-    found = roots(daemon)
-    daemon.wait(daemon.python("pass"))
-    assert daemon.wait(daemon.submit("/no/such/program"))["outcome"] == "failed"
-    daemon.stop()
-    assert found and not any(root.exists() for root in found)
 
 
 def test_a_job_that_cannot_have_a_group_runs_all_the_same_without_limits(groups: None, daemon: Daemon) -> None:
