@@ -8,6 +8,7 @@ import signal
 import site
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import pytest
 from carpool.protocol.client import DaemonClient
 from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody, until
 from tests.daemon.forks import SOURCE
+from tests.daemon.hooks.test_notices import WebServer, settled, web
 from tests.daemon.hooks.test_retention import removed_when_old
 from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon, carpool, children, status_of
+
+__all__ = ["web"]
 
 STAYS = "test_two_users_have_jobs_logs_and_ends"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
@@ -238,3 +242,32 @@ def test_clients_see_a_daemon_of_root(daemon: UserDaemon) -> None:
         assert client.version().uid == CORE
     who: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {"PYTHONPATH": PATH}}
     subprocess.run([daemon.python_path, "-c", ASK, str(daemon.home)], **who, check=True)
+
+
+AS_OTHER: dict[str, Any] = {"user": OTHER, "group": OTHER, "extra_groups": []}
+
+
+@pytest.fixture
+def plain(python: str, home: Path) -> Iterator[UserDaemon]:
+    """A daemon that a user who is not root starts, as `carpool install-unit --user` has systemd do."""
+    os.chown(home.parent, OTHER, OTHER)
+    daemon = UserDaemon(python, home)
+    daemon.arguments, daemon.started_by = ("--device", "host:64MiB"), AS_OTHER
+    yield daemon.started()
+    daemon.stop()
+    assert "Traceback" not in daemon.log(), daemon.log()
+
+
+def test_a_plain_users_daemon_tells_a_command_and_a_web_server(plain: UserDaemon, web: WebServer) -> None:
+    pipe = plain.home.parent / "pipe"
+    os.mkfifo(pipe)
+    os.chown(pipe, OTHER, OTHER)
+    script = 'echo "$CARPOOL_EVENT $CARPOOL_JOB_ID $CARPOOL_JOB_OUTCOME $(id -u) $(pwd)" > pipe'
+    command = f"exec:{shlex.join(['sh', '-c', script])}"
+    words = ("submit", "--notify", command, "--notify", f"webhook:{web.url}", "--notify-on", "end", "--", "true")
+    submitted = carpool(plain.python_path, plain.home, *words, **AS_OTHER)
+    assert submitted.returncode == 0, submitted.stderr
+    job = int(submitted.stdout.split()[-1])
+    assert pipe.read_text() == f"end {job} succeeded {OTHER} {plain.home.parent}\n"
+    assert ((told := web.next())["event"], told["job"], told["outcome"]) == ("end", job, "succeeded")
+    assert [notice["state"] for notice in settled(plain, job)] == ["sent", "sent"]
