@@ -22,6 +22,7 @@ from carpool.daemon.system import processes
 from carpool.daemon.system.processes import is_ending, state_of
 from carpool.protocol.api import SubmitRequest
 from tests.daemon.daemon_harness import Daemon, until
+from tests.tiers import RARER_WAY
 
 ME = os.getuid()
 
@@ -91,6 +92,17 @@ def test_a_process_ends_from_its_last_instruction_on(scene: Scene, monkeypatch: 
 
 
 # Holders that keep their turn, with a real daemon: what other jobs lose is the lease, and no more
+
+
+@pytest.mark.nightly(RARER_WAY, stays="tests/daemon/sigstop/test_watchdog.py::test_who_keeps_its_turn_is_killed")
+def test_a_service_that_keeps_its_turn_is_killed(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
+    service = daemon.fake("attach", "turn", "say:mine", "pause", service=1, line="mine")
+    other = daemon.fake("attach", "turn", "release")
+    assert daemon.wait(other)["outcome"] == "succeeded"
+    ended = daemon.wait(service)
+    assert ended["signal"] == signal.SIGKILL and ended["reason"]["code"] == "lease"
+    assert "killed by Carpool: it did not give its turn back within 10 s" in ended["reason"]["text"]
 
 
 def first(events: list[dict[str, Any]], job: int, *kinds: str) -> dict[str, Any]:
