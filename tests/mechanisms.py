@@ -130,8 +130,7 @@ MECHANISMS = (
         "a job that is stopped in its turn lets go of it",
         "scripted",
         core="daemon/sigstop/test_watchdog::with_a_turn_it_runs_until_it_has_let_go",
-        scripted=f"daemon/sigstop/test_joined_pauses::a_stopped_holder_has_a_second_and_not_the_lease "
-        f"{MOVING}::a_stopped_holder_runs_until_it_has_let_go",
+        scripted="daemon/sigstop/test_joined_pauses::a_stopped_holder_has_a_second_and_not_the_lease",
         host="e2e/test_stopped::a_stopped_holder",
         pytorch=f"{BROKEN}::jobs_are_stopped_at_random_moments",
     ),
