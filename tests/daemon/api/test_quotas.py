@@ -139,8 +139,7 @@ def test_users_do_not_count_for_each_other(strict: Daemon) -> None:
 
 
 @needs_proc
-def test_large_submissions_do_not_stay_in_memory(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_large_submissions_do_not_stay_in_memory(daemon: Daemon) -> None:
     first, large = daemon.submit(*WAIT), ["true", *["x" * PART] * 17]
     for _ in range(3):  # what the daemon needs in any case
         daemon.cancel(daemon.submit(*large, after=[first]))
@@ -174,8 +173,7 @@ def limits(daemon: Daemon, query: str = "") -> dict[str, tuple[int | None, int |
     return {limit["name"]: (limit["used"], limit["most"]) for limit in listed}
 
 
-def test_a_limit_holds_at_once_is_told_and_survives_the_daemon(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_a_limit_holds_at_once_is_told_and_survives_the_daemon(daemon: Daemon) -> None:
     change(daemon, user_running=1, group__vision=1)
     first, second = (daemon.submit("sleep", "600") for _ in range(2))
     daemon.until("ProcessStarted", first)
@@ -191,8 +189,7 @@ def test_a_limit_holds_at_once_is_told_and_survives_the_daemon(make_daemon: Make
     assert limits(daemon)["user_running"] == (2, 2)
 
 
-def test_jobs_of_a_group_run_so_many_at_once(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_jobs_of_a_group_run_so_many_at_once(daemon: Daemon) -> None:
     refused = refusal(daemon.submit, "true", group="vision")
     assert refused.code == "unknown_group" and "carpool set group.NAME=2" in refused.hint
     change(daemon, group__vision=1)
@@ -208,8 +205,7 @@ def test_jobs_of_a_group_run_so_many_at_once(make_daemon: Make) -> None:
     )
 
 
-def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_wrong_limits_are_refused_with_what_there_is(daemon: Daemon) -> None:
     for name, text in (
         ("grup.vision", "limits with a name are group.NAME and user_running.USER and user_devices.USER"),
         ("user_running.no-such-user", "there is no user 'no-such-user' on this machine"),
@@ -222,8 +218,7 @@ def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Make) -> None:
     assert "Traceback" not in daemon.log()
 
 
-def test_other_users_may_not_set_limits_and_see_their_own(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_other_users_may_not_set_limits_and_see_their_own(daemon: Daemon) -> None:
     change(daemon, user_running=3, **{f"user_running__{NOBODY}": 2})
     daemon.submit("sleep", "600")
     setting = "attempt(lambda: daemon.put('/v1/policy', {'settings': {'user_running': 100}}))"

@@ -231,8 +231,7 @@ def test_a_retry_that_waits_survives_a_kill(daemon: Daemon, tmp_path: Path, pipe
 
 
 @pytest.mark.nightly(RARER_WAY, stays="test_a_retry_that_waits_survives_a_kill")
-def test_killed_again_and_again_each_attempt_is_made_once(make_daemon: Make, tmp_path: Path) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_killed_again_and_again_each_attempt_is_made_once(daemon: Daemon, tmp_path: Path) -> None:
     jobs = [fails(daemon, tmp_path / f"starts{number}", 3, retries=3) for number in range(3)]
     for kind in ("RetryJob", "StartJob", "ProcessExited", "RetryJob"):
         seen = daemon.events()[-1]["seq"]

@@ -13,8 +13,7 @@ def used_something(daemon: Daemon) -> None:
     assert daemon.wait(daemon.fake("attach", "rounds:50"))["outcome"] == "succeeded"
 
 
-def test_use_is_counted_and_survives_the_daemon(make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "host:64MiB").started()
+def test_use_is_counted_and_survives_the_daemon(daemon: Daemon) -> None:
     assert used_us(daemon) == 0
     used_something(daemon)
     before = used_us(daemon)
