@@ -99,14 +99,14 @@ def test_a_journal_that_is_damaged(daemon: Daemon, intact: int) -> None:
         ("UPDATE meta SET value = 'x' WHERE key = 'version'", "journal_broken", "which version"),
     ],
 )
-def test_the_journal_of_another_version(make_daemon: Make, home: Path, statement: str, code: str, text: str) -> None:
-    daemon = make_daemon().started()
+def test_the_journal_of_another_version(daemon: Daemon, statement: str, code: str, text: str) -> None:
     daemon.stop()
-    sql(home / "journal.sqlite", statement)
-    before = (home / "journal.sqlite").read_bytes()
-    error = make_daemon().failed()
+    journal = daemon.home / "journal.sqlite"
+    sql(journal, statement)
+    before = journal.read_bytes()
+    error = daemon.failed()
     assert error["code"] == code and text in error["message"] + error["hint"]
-    assert (home / "journal.sqlite").read_bytes() == before
+    assert journal.read_bytes() == before
 
 
 def stored_journal(path: Path) -> Path:

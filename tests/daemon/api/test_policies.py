@@ -122,9 +122,8 @@ def test_the_command_line_sends_the_whole_path(daemon: Daemon, policy: Path) -> 
     assert (info["name"], info["settings"]["patience_us"]) == (f"{policy}:Mine", 1000)
 
 
-def test_a_policy_that_fails_does_no_harm_and_says_so(make_daemon: Make, policy: Path) -> None:
+def test_a_policy_that_fails_does_no_harm_and_says_so(daemon: Daemon, policy: Path) -> None:
     policy.write_text(f"{CLASS}    def turn_key(self, view, job):\n        return 1 / 0\n")
-    daemon = make_daemon().started()
     assert daemon.put("/v1/policy", {"name": f"{policy}:Mine"})["fault"] is None
     for job in [daemon.fake("attach", "rounds:5") for _ in range(2)]:
         assert daemon.wait(job)["outcome"] == "succeeded"

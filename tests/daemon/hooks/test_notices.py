@@ -140,12 +140,11 @@ def test_a_server_that_never_answers_holds_up_nobody(make_daemon: Make, web: Web
         daemon.started()
 
 
-def test_a_notice_is_sent_by_a_process_of_the_jobs_owner(make_daemon: Make, fifo: Path) -> None:
+def test_a_notice_is_sent_by_a_process_of_the_jobs_owner(daemon: Daemon, fifo: Path) -> None:
     fifo.chmod(0o622)
     for directory in (fifo.parent, *fifo.parent.parents):
         if directory.stat().st_uid == os.getuid() and directory != Path("/"):
             directory.chmod(directory.stat().st_mode | 0o011)
-    daemon = make_daemon().started()
     target = {"on": ["end"], "command": ["sh", "-c", f"{{ id -u; grep CapEff /proc/self/status; }} > {fifo}"]}
     job = as_nobody(daemon, f"daemon.submit('true', cwd='/', notify=[{target!r}])")
     assert fifo.read_text().split() == [str(NOBODY), "CapEff:", "0" * 16]
