@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from carpool.daemon.config.options import default_store
+from carpool.protocol.display import user_name
 from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal
 
 MIB = 1 << 20
@@ -126,3 +128,34 @@ def test_the_default_store_is_half_of_the_rest_in_whole_mib() -> None:
     assert default_store(0) == 0
     assert default_store(2 * MIB - 1) == 0
     assert default_store(9 * MIB) == 4 * MIB
+
+
+# Devices that are drained, under a daemon and the one after it
+
+
+def test_a_drained_device_keeps_its_jobs_and_gets_none(make_daemon: Make) -> None:
+    daemon = make_daemon(*TWO).started()
+    running = daemon.submit("sleep", "60", device="host0", until="ProcessStarted")
+    text = f"drained by {user_name(os.getuid())}: new fan"
+    changed = daemon.put("/v1/devices/host0", {"drain": True, "drain_reason": "new fan"})
+    assert changed["drained"] == text and changed["jobs"] == [running]
+    pinned = daemon.submit("true", device="host0")
+    free = daemon.wait(daemon.submit("true"))
+    assert (free["device"], free["outcome"]) == ("host1", "succeeded")
+    daemon.restarted()
+    assert [device["drained"] for device in daemon.get("/v1/devices")["devices"]] == [text, ""]
+    assert daemon.show(running)["phase"] == "running"
+    assert daemon.show(pinned)["reason"] == {"code": "drained", "text": f"host0 is {text}"}
+    assert daemon.put("/v1/devices/host0", {"quantum_us": 5})["drained"] == text
+    assert daemon.put("/v1/devices/host0", {"drain": False})["drained"] == ""
+    assert daemon.wait(pinned)["outcome"] == "succeeded"
+
+
+def test_a_requeued_job_moves_to_another_device(make_daemon: Make) -> None:
+    daemon = make_daemon(*TWO).started()
+    job = daemon.submit("sleep", "60", until="ProcessStarted")
+    first = daemon.show(job)["device"]
+    daemon.put(f"/v1/devices/{first}", {"drain": True})
+    daemon.post(f"/v1/jobs/{job}/requeue")
+    daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
+    assert daemon.show(job)["device"] not in (None, first)

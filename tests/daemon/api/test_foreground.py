@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -56,19 +57,21 @@ def test_a_signal_gives_128_plus_its_number(daemon: Daemon) -> None:
     assert daemon.wait(job)["signal"] == 15
 
 
-def test_a_cancellation_reaches_it(daemon: Daemon) -> None:
-    job, process = ready(daemon, WAITS)
-    daemon.cancel(job)
-    process.communicate(timeout=30)
-    assert process.returncode == 128 + 15
-    assert daemon.wait(job)["outcome"] == "cancelled"
-
-
-def test_signals_are_forwarded(daemon: Daemon) -> None:
-    _job, process = ready(daemon, WAITS)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 128 + 2 and "KeyboardInterrupt" in err
+@pytest.mark.parametrize(
+    ("ends", "returncode", "outcome"),
+    [
+        (lambda daemon, job, _terminal: daemon.cancel(job), 128 + 15, "cancelled"),
+        (lambda _daemon, _job, terminal: terminal.send_signal(signal.SIGINT), 128 + 2, "failed"),
+        (lambda _daemon, _job, terminal: terminal.kill(), -9, "lost"),
+    ],
+    ids=["it is cancelled", "signals are forwarded", "it is killed with its terminal"],
+)
+def test_how_it_ends(daemon: Daemon, ends: Callable[..., object], returncode: int, outcome: str) -> None:
+    job, terminal = ready(daemon, WAITS)
+    ends(daemon, job, terminal)
+    _, err = terminal.communicate(timeout=30)
+    assert terminal.returncode == returncode and ("KeyboardInterrupt" in err) == (returncode == 128 + 2)
+    assert daemon.wait(job)["outcome"] == outcome
 
 
 def test_it_outlives_the_daemon(daemon: Daemon) -> None:
@@ -78,13 +81,6 @@ def test_it_outlives_the_daemon(daemon: Daemon) -> None:
     assert (process.returncode, out) == (0, "done\n")
     daemon.started()
     assert daemon.wait(job)["outcome"] == "succeeded"
-
-
-def test_killed_with_its_terminal(daemon: Daemon) -> None:
-    job, process = ready(daemon, WAITS)
-    process.kill()
-    process.communicate(timeout=30)
-    assert daemon.wait(job)["outcome"] == "lost"
 
 
 def test_cancelled_before_its_terminal_appears(daemon: Daemon) -> None:
