@@ -9,6 +9,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import (
     CloseLane,
+    Command,
     DenyMemory,
     GrantMemory,
     GrantTurn,
@@ -29,18 +30,19 @@ def granted(scenario: Scenario, job: int) -> tuple[int, int]:
     return memory.persistent // MIB, memory.ephemeral // MIB
 
 
+def grows(commands: list[Command]) -> list[int]:
+    return [command.job for command in commands if isinstance(command, GrantMemory)]
+
+
 def test_a_newcomer_starts_with_nothing_and_grows_with_a_little_to_spare(scenario: Scenario) -> None:
     assert scenario.start(1)[0] == OpenLane(1, "host0", 0, 0)
     assert granted(scenario, 1) == (0, 0)
-    (command,) = scenario.ask(1, P, 100)
-    # 100 + 1000/64 = 115.6, rounded up to 4 MiB.
-    assert command == GrantMemory(1, Memory(116 * MIB), P)
-
-
-def test_the_lane_is_enlarged_before_the_limit_is_raised(scenario: Scenario) -> None:
-    scenario.start(1)
-    size = 40 * MIB  # 30 + 25 %, rounded up to 4 MiB
-    assert scenario.ask(1, E, 30) == [ResizeLane(1, size), GrantMemory(1, Memory(0, size), E)]
+    # 100 + 1000/64 = 115.6, rounded up to 4 MiB; and 30 + 25 %.
+    persistent, ephemeral = 116 * MIB, 40 * MIB
+    assert scenario.ask(1, P, 100) == [GrantMemory(1, Memory(persistent), P)]
+    enlarged = [ResizeLane(1, ephemeral), GrantMemory(1, Memory(persistent, ephemeral), E)]
+    assert scenario.ask(1, E, 30) == enlarged, "the lane is enlarged before the limit is raised"
+    assert scenario.ask(1, P, 100) == [GrantMemory(1, Memory(persistent, ephemeral), P)], "it is answered again"
 
 
 def test_a_holder_whose_request_is_granted_at_once_keeps_its_turn() -> None:
@@ -68,17 +70,15 @@ def test_scarce_memory_is_granted_exactly(scenario: Scenario) -> None:
     assert granted(scenario, 2) == (1000, 0)
 
 
-def test_a_request_within_the_limit_is_answered_again(scenario: Scenario) -> None:
-    scenario.start(1, persistent=100)
-    assert scenario.ask(1, P, 100) == [GrantMemory(1, Memory(116 * MIB), P)]
-
-
-def test_only_what_would_not_fit_alone_is_denied(scenario: Scenario) -> None:
+def test_only_what_would_not_fit_alone_and_what_is_optional_is_denied(scenario: Scenario) -> None:
     scenario.start(1, persistent=400)
     (command,) = scenario.ask(1, E, 700)
     assert isinstance(command, DenyMemory) and command.memory_class is E
     assert "host0 holds 1000 MiB" in command.reason.text
     assert scenario.machine.explain(1) is None
+    scenario.ask(1, E, 50)
+    assert isinstance(scenario.ask(1, P, 990, optional=True)[0], DenyMemory)
+    assert [command.answers for command in scenario.ask(1, P, 900, optional=True)] == [P]  # type: ignore[union-attr]
 
 
 def test_one_unknown_job_grows_at_a_time(scenario: Scenario) -> None:
@@ -88,7 +88,7 @@ def test_one_unknown_job_grows_at_a_time(scenario: Scenario) -> None:
     assert scenario.why(2) == "waiting for 10 MiB of persistent memory: job 1 is being measured on host0"
     scenario.want(1)
     commands = scenario.send(events.TurnReleased(1, Cause.BOUNDARY, scenario.usage(1, 9, 3)))
-    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in commands)
+    assert 2 in grows(commands)
     assert scenario.job(1).measured and scenario.machine.view().devices["host0"].grower == 2
 
 
@@ -104,21 +104,15 @@ def test_a_loop_whose_iterations_nobody_sees_is_measured_by_its_quiet(scenario: 
     assert not scenario.job(1).measured
     commands = scenario.send(events.Sampled(1, scenario.usage(1, 600)))
     assert scenario.job(1).measured
-    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in commands)
+    assert 2 in grows(commands)
 
 
-def test_the_next_one_grows_when_the_grower_ends_or_leaves(scenario: Scenario) -> None:
-    scenario.start_each(1, 2, 3, persistent=10)
-    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in scenario.exit(1, code=1))
-    assert any(isinstance(c, GrantMemory) and c.job == 3 for c in scenario.send(events.Detached(2)))
-
-
-def test_a_sleeping_grower_lets_others_grow(scenario: Scenario) -> None:
-    scenario.start_each(1, 2)
-    scenario.ask(1, P, 10)
-    scenario.ask(2, P, 10)
+def test_the_next_one_grows_when_the_grower_ends_leaves_or_sleeps(scenario: Scenario) -> None:
+    scenario.start_each(1, 2, 3, 4, persistent=10)
+    assert grows(scenario.exit(1, code=1)) == [2]
+    assert 3 in grows(scenario.send(events.Detached(2)))
     assert scenario.at(9_000).last == []
-    assert any(isinstance(c, GrantMemory) and c.job == 2 for c in scenario.at(10_000).last)
+    assert grows(scenario.at(10_000).last) == [4]
 
 
 def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Scenario) -> None:
@@ -130,7 +124,7 @@ def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Sce
     scenario.at(10_000)  # job 1 sleeps: job 2 is the grower
     assert scenario.machine.view().devices["host0"].grower == 2
     commands = scenario.ask(1, E, 7) + scenario.at(30_000).last
-    assert any(isinstance(c, GrantMemory) and c.job == 1 for c in commands)
+    assert 1 in grows(commands)
     assert scenario.why(2).startswith("waiting for memory: needs 600 MiB of persistent memory, free ")
 
 
@@ -171,6 +165,9 @@ def test_an_estimate_is_kept_until_it_has_been_measured(scenario: Scenario) -> N
     lane = scenario.machine.view().lanes[1].size
     assert commands == [ResizeLane(1, lane)] and lane < 100 * MIB
     assert scenario.machine.view().devices["host0"].free == 1000 * MIB - scenario.job(1).granted.total
+    scenario.exit(1)
+    scenario.start(2, estimate=estimate(10, 900, "hint"), persistent=800)
+    assert granted(scenario, 2)[0] >= 800, "a wrong estimate is no reason for out of memory"
 
 
 def test_figure_6_in_the_modelled_world_both_finish() -> None:
@@ -183,12 +180,6 @@ def test_figure_6_in_the_modelled_world_both_finish() -> None:
                 world.submit(JobSpec(0, estimate=guess), Program(50 * MIB, (250 * MIB, 300 * MIB), 5))
             world.finish()
             assert [end.outcome for end in world.ended.values()] == ["succeeded", "succeeded"], (policy, guess)
-
-
-def test_a_wrong_estimate_is_no_reason_for_out_of_memory(scenario: Scenario) -> None:
-    """A hint of 900 ephemeral; the job really needs 800 persistent."""
-    scenario.start(1, estimate=estimate(10, 900, "hint"), persistent=800)
-    assert granted(scenario, 1)[0] >= 800
 
 
 def test_while_a_job_waits_for_memory_nobody_is_placed(scenario: Scenario) -> None:
@@ -235,11 +226,15 @@ def test_a_victim_that_holds_the_turn_lets_go_first(scenario: Scenario) -> None:
     assert scenario.release(2, cause=Cause.FORCED) == [Offload(2)]
 
 
-def test_an_offloaded_job_gets_its_memory_back_before_its_turn(scenario: Scenario) -> None:
+def two_that_sleep(scenario: Scenario) -> None:
+    """The memory of the second is moved out for the first."""
     scenario.start_each(1, 2, estimate=estimate(400, 100), persistent=400)
-    scenario.at(20_000)  # both sleep
-    commands = scenario.ask(1, P, 700)
-    assert commands == [Offload(2)], "sleepers make room, even if nobody else waits"
+    scenario.at(20_000)
+    assert scenario.ask(1, P, 700) == [Offload(2)], "sleepers make room, even if nobody else waits"
+
+
+def test_an_offloaded_job_gets_its_memory_back_before_its_turn(scenario: Scenario) -> None:
+    two_that_sleep(scenario)
     scenario.send(events.Offloaded(2))
     assert scenario.want(2) == []
     commands = scenario.send(events.MemoryReturned(1, P, 300 * MIB))
@@ -259,13 +254,6 @@ def test_a_job_alone_on_its_lane_is_asked_whether_it_sleeps(scenario: Scenario) 
     assert scenario.at(20_000).last == [Offload(1)]
 
 
-def test_optional_requests_never_wait(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(900, 50), persistent=900)
-    (command,) = scenario.ask(1, P, 990, optional=True)
-    assert isinstance(command, DenyMemory)
-    assert scenario.ask(1, P, 940, optional=True) == [GrantMemory(1, Memory(940 * MIB), P)]
-
-
 def test_a_lane_shrinks_when_its_largest_job_leaves_and_closes_with_the_last(scenario: Scenario) -> None:
     scenario.start(1, estimate=estimate(10, 100))
     scenario.start(2, estimate=estimate(10, 300))
@@ -280,17 +268,13 @@ def test_returned_memory_is_free_at_once(scenario: Scenario) -> None:
     assert scenario.machine.view().devices["host0"].free == 900 * MIB
 
 
-def test_a_cancelled_job_does_not_wait_for_memory(scenario: Scenario) -> None:
+def test_a_cancelled_job_does_not_wait_for_memory_and_after_the_end_none_is_given(scenario: Scenario) -> None:
     scenario.start(1, estimate=estimate(800, 10), persistent=800)
     scenario.start(2, persistent=500)
     commands = scenario.send(events.CancelRequested(2))
     assert [c for c in commands if isinstance(c, DenyMemory) and c.job == 2]
     (command,) = scenario.ask(2, P, 500)
     assert isinstance(command, DenyMemory)
-
-
-def test_memory_events_after_the_end_are_ignored_and_strange_answers_are_not(scenario: Scenario) -> None:
-    scenario.start(1)
     with pytest.raises(IllegalTransition, match="the job was not asked for its memory"):
         scenario.send(events.Offloaded(1))
     scenario.exit(1)
@@ -314,26 +298,20 @@ def test_a_request_that_is_withdrawn_keeps_nobody_waiting(scenario: Scenario) ->
     (command, *_) = [c for c in scenario.ask(2, E, 50) if isinstance(c, GrantMemory)]
     assert command.answers is E and granted(scenario, 2)[1] >= 50
     assert any(isinstance(c, GrantTurn) for c in scenario.want(2))
+    scenario.ask(2, P, 500)
+    scenario.ask(2, E, 400)
+    assert isinstance(withdraw(scenario, 2, P)[0], DenyMemory)
+    freed = [c.answers for c in scenario.exit(1) if isinstance(c, GrantMemory) and c.job == 2]
+    assert freed == [E], "the other class goes on waiting"
 
 
 def test_memory_is_no_longer_kept_for_a_request_that_is_withdrawn(scenario: Scenario) -> None:
     """Others had begun to leave for it."""
-    scenario.start_each(1, 2, estimate=estimate(400, 100), persistent=400)
-    scenario.at(20_000)  # both sleep
-    assert scenario.ask(1, P, 700) == [Offload(2)]
+    two_that_sleep(scenario)
     withdraw(scenario, 1, P)
     scenario.send(events.Offloaded(2))
     assert granted(scenario, 1)[0] < 700
     assert any(isinstance(c, GrantTurn) and c.job == 2 for c in scenario.want(2)), "it comes back at once"
-
-
-def test_the_other_class_goes_on_waiting(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(800, 10), persistent=800)
-    scenario.start(2, persistent=500, ephemeral=400)
-    (answer,) = withdraw(scenario, 2, P)
-    assert isinstance(answer, DenyMemory) and answer.memory_class is P
-    freed = scenario.exit(1)
-    assert [c.answers for c in freed if isinstance(c, GrantMemory) and c.job == 2] == [E]
 
 
 @pytest.mark.parametrize("kind", [P, E])

@@ -25,6 +25,8 @@ from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, moved_
 
 #: Moves cost nothing, so that only the order matters.
 FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
+#: Moves may take 5 % of the time.
+BOUNDED = replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000)
 
 
 def crowd(settings: Settings = FREE, mib: int = 1000, mode: Oversubscribe = Oversubscribe.AUTO) -> Scenario:
@@ -104,13 +106,26 @@ def test_without_oversubscription_a_job_waits() -> None:
     assert "waiting for memory" in scenario.why(2)
 
 
-def test_only_as_many_leave_as_it_takes_and_the_idle_first() -> None:
+class Oldest(BasePolicy):
+    def victim_key(self, view, victim, ahead):  # type: ignore[no-untyped-def]
+        return (victim.arrival,)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sizes", "missing", "leaves"),
+    [("fair", (100, 300, 500), 250, [2]), (Oldest(), (400, 100, 450), 200, [1])],
+    ids=["the cheapest of those that are large enough, not both small ones", "a policy of one's own"],
+)
+def test_only_as_many_leave_as_it_takes_in_the_order_of_the_policy(
+    policy: str | BasePolicy, sizes: tuple[int, ...], missing: int, leaves: list[JobId]
+) -> None:
     scenario = crowd()
-    for job, mib in ((1, 100), (2, 300), (3, 500)):
+    for job, mib in enumerate(sizes, 1):
         build(scenario, job, mib)
     scenario.at(5000)
+    scenario.machine._state.policy = load_policy(policy) if isinstance(policy, str) else policy
     scenario.start(4)
-    assert moved_out(scenario.ask(4, P, 250)) == [2], "cheapest of those that are large enough, not both small ones"
+    assert moved_out(scenario.ask(4, P, missing)) == leaves
 
 
 def test_what_is_there_is_never_moved_while_it_fits() -> None:
@@ -138,20 +153,6 @@ def test_the_last_in_a_round_leaves_first() -> None:
     assert set(order) <= {1, 3} and 2 not in order, "2 computes"
 
 
-def test_the_policy_orders_the_victims() -> None:
-    class Oldest(BasePolicy):
-        def victim_key(self, view, victim, ahead):  # type: ignore[no-untyped-def]
-            return (victim.arrival,)
-
-    scenario = crowd()
-    for job, mib in ((1, 400), (2, 100), (3, 450)):
-        build(scenario, job, mib)
-    scenario.at(5000)
-    scenario.machine._state.policy = Oldest()
-    scenario.start(4)
-    assert moved_out(scenario.ask(4, P, 200)) == [1]
-
-
 def test_the_default_order_is_cost_times_likelihood() -> None:
     policy, scenario = load_policy("fair"), crowd()
     for job, mib in ((1, 400), (2, 390)):
@@ -174,26 +175,21 @@ def alternating(settings: Settings, mib: int = 800) -> Scenario:
     return scenario
 
 
-def test_a_holder_is_asked_when_its_turn_was_worth_the_move() -> None:
+MEASURED = Usage(out_bytes=800 * MIB, out_us=80_000, in_bytes=800 * MIB, in_us=120_000)
+
+
+@pytest.mark.parametrize(
+    ("usage", "move_us", "asked_ms"), [(Usage(), 838_860, 16_800), (MEASURED, 200_000, 4_001)], ids=["new", "measured"]
+)
+def test_a_holder_is_asked_when_its_turn_was_worth_the_move(usage: Usage, move_us: int, asked_ms: int) -> None:
     """2 GB/s are assumed until something has been moved: 800 MiB out and back take 0.84 s, 5 % of 16.8 s."""
-    scenario = alternating(replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000))
+    scenario = alternating(BOUNDED)
     begin = scenario.ms
-    assert scenario.want(2) == [WatchIdle(1, 838_860)], "no successor: its memory is not there"
-    assert not [command for command in scenario.at(begin + 16_700).last if isinstance(command, RequestYield)]
-    assert RequestYield(1) in scenario.at(begin + 16_800).last
-
-
-def test_measured_moves_replace_the_assumed_ones() -> None:
-    scenario = alternating(replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000))
-    begin, fast = scenario.ms, 800 * MIB
-    scenario.send(events.Sampled(1, Usage(out_bytes=fast, out_us=80_000, in_bytes=fast, in_us=120_000)))
-    assert scenario.want(2) == [WatchIdle(1, 200_000)]
-    scenario.at(begin + 3_999)
-    assert RequestYield(1) in scenario.at(begin + 4_001).last, "0.2 s are 5 % of 4 s"
-
-
-def test_the_bound_can_be_switched_off() -> None:
-    assert RequestYield(1) in alternating(FREE).want(2)
+    scenario.send(events.Sampled(1, usage))
+    assert scenario.want(2) == [WatchIdle(1, move_us)], "no successor: its memory is not there"
+    assert not [command for command in scenario.at(begin + asked_ms - 100).last if isinstance(command, RequestYield)]
+    assert RequestYield(1) in scenario.at(begin + asked_ms).last
+    assert RequestYield(1) in alternating(FREE).want(2), "the bound can be switched off"
 
 
 def test_moves_that_are_not_needed_are_not_paid_for() -> None:
@@ -289,11 +285,13 @@ def test_srtf_moves_a_big_job_out_for_a_small_one() -> None:
 
 
 def test_fifo_does_not_take_the_turn_for_a_later_job() -> None:
+    """The later job waits for the earlier one to end; a probe of the watched holder would let it in."""
     scenario = crowd(replace(FREE, policy="fifo"))
     build(scenario, 1, 800)
     scenario.want(1)
     scenario.start(2)
     assert scenario.ask(2, P, 800) == [WatchIdle(1, 419_430)], "but it may have the gaps"
+    assert not [command for command in scenario.at(60_000).last if isinstance(command, RequestYield)]
 
 
 def test_the_store_is_a_reason_to_wait() -> None:
@@ -417,19 +415,9 @@ def test_chosen_victims_are_enough_and_none_is_spare(sizes: list[int], missing: 
     assert all(total - job.reserved.persistent < missing * MIB for job in chosen), "somebody leaves for nothing"
 
 
-def test_a_watched_holder_is_not_probed_for_those_whom_it_need_not_serve() -> None:
-    """`fifo`: the later job waits for the earlier one to end; a probe would let it in."""
-    scenario = crowd(replace(FREE, policy="fifo"))
-    build(scenario, 1, 800)
-    scenario.want(1)
-    scenario.start(2, persistent=800)
-    asked = [command for command in scenario.at(60_000).last if isinstance(command, RequestYield)]
-    assert asked == []
-
-
 def test_a_job_that_came_back_at_a_price_stays_until_it_was_worth_it() -> None:
     """A turn that ends early is no reason to move its memory: that would cost more than 5 % of what it computed."""
-    scenario = crowd(replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000))
+    scenario = crowd(BOUNDED)
     for job, mib in ((1, 600), (3, 500)):
         build(scenario, job, mib)
         scenario.at(scenario.ms + 3000)
@@ -473,7 +461,7 @@ def test_nobody_is_bothered_for_a_claim_that_cannot_be_met_now() -> None:
 
 @pytest.mark.parametrize("usage", [Usage(in_bytes=1, in_us=1 << 62), Usage(out_bytes=1 << 60, out_us=1)])
 def test_what_a_job_says_of_its_moves_is_believed_within_reason(usage: Usage) -> None:
-    scenario = alternating(replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000))
+    scenario = alternating(BOUNDED)
     scenario.send(events.Sampled(1, usage))
     (watch,) = (command for command in scenario.want(2) if isinstance(command, WatchIdle))
     assert 10_000 < watch.grace_us <= 60_000_000

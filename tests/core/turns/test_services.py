@@ -41,16 +41,12 @@ def test_a_service_pauses_the_holder_computes_and_lets_it_go_on(scenario: Scenar
     assert scenario.machine.view().devices["host0"].weights == 200 * MIB, "they stay"
 
 
-def test_weights_that_are_still_there_are_placed_for_the_next_who_wants_them(scenario: Scenario) -> None:
+def test_on_a_device_with_nobody_else_it_begins_at_once_and_finds_its_weights_again(scenario: Scenario) -> None:
     worker(scenario, 1)
-    assert scenario.want(1, demand=demand()) == [place("bert", 1), GrantTurn(1, 1)]
-    scenario.release(1)
-    assert scenario.want(1, demand=demand()) == [place("bert", 1), GrantTurn(1, 1)]
-
-
-def test_on_a_device_with_nobody_else_it_begins_at_once_without_any_weights(scenario: Scenario) -> None:
-    worker(scenario, 1)
-    assert scenario.want(1) == [GrantTurn(1, 1)]
+    assert scenario.want(1) == [GrantTurn(1, 1)], "without any weights"
+    for _ in range(2):
+        scenario.release(1)
+        assert scenario.want(1, demand=demand()) == [place("bert", 1), GrantTurn(1, 1)]
 
 
 def test_who_has_paused_is_not_counted_as_computing(scenario: Scenario) -> None:
@@ -107,24 +103,20 @@ def test_the_order_of_services(serving: Serving, order: list[int]) -> None:
     assert computed == [1, *order]
 
 
-def test_a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long(scenario: Scenario) -> None:
+@pytest.mark.parametrize(("reload_ms", "asked_ms"), [(None, 10_000), (30_000, 40_000)], ids=["none", "slow"])
+def test_a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long(
+    scenario: Scenario, reload_ms: int | None, asked_ms: int
+) -> None:
+    """The time in which its weights are copied does not count: they may be dropped when it loses its turn, and it would
+    begin to copy them again for ever.
+    """
     train(scenario, 1)
     worker(scenario, 2)
-    scenario.want(2)
+    scenario.want(2, demand=demand(reload_ms=reload_ms) if reload_ms else None)
     paused(scenario, 1)
-    assert scenario.at(9_990).last == []
-    assert scenario.at(10_000).last == [RequestYield(2)]
-    assert scenario.at(20_000).last == [RequestYield(2, forced=True)]
-
-
-def test_how_long_its_weights_are_copied_does_not_count(scenario: Scenario) -> None:
-    """They may be dropped when it loses its turn: it would begin to copy them again for ever."""
-    train(scenario, 1)
-    worker(scenario, 2)
-    scenario.want(2, demand=demand(reload_ms=30_000))
-    paused(scenario, 1)
-    assert scenario.at(39_990).last == []
-    assert scenario.at(40_000).last == [RequestYield(2)]
+    assert scenario.at(asked_ms - 10).last == []
+    assert scenario.at(asked_ms).last == [RequestYield(2)]
+    assert scenario.at(asked_ms + 10_000).last == [RequestYield(2, forced=True)]
 
 
 def test_a_signal_comes_before_services(scenario: Scenario) -> None:
@@ -208,17 +200,13 @@ def test_without_a_deadline_a_boundary_is_waited_for_a_little(scenario: Scenario
     assert scenario.at(120).last == [PauseTurn(1, forced=True)]
 
 
-def test_a_boundary_that_comes_before_the_deadline_needs_it_is_waited_for(scenario: Scenario) -> None:
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_boundary_is_waited_for_where_it_comes_before_the_deadline_needs_it(scenario: Scenario, waited: bool) -> None:
     """100 ms of slack: until 200, less 10 to compute and 40 to copy."""
-    measured(scenario, 100)
-    assert PauseTurn(1) in scenario.want(2, demand=demand(by=150))
+    measured(scenario, 100 if waited else 101)
+    assert PauseTurn(1, forced=not waited) in scenario.want(2, demand=demand(by=150))
     assert scenario.at(99).last == []
-    assert scenario.at(100).last == [PauseTurn(1, forced=True)]
-
-
-def test_a_boundary_that_would_come_too_late_is_not_waited_for(scenario: Scenario) -> None:
-    measured(scenario, 101)
-    assert PauseTurn(1, forced=True) in scenario.want(2, demand=demand(by=150))
+    assert scenario.at(100).last == [PauseTurn(1, forced=True)] * waited
 
 
 def test_copied_weights_leave_more_time(scenario: Scenario) -> None:
@@ -267,19 +255,18 @@ def test_a_service_shares_its_device(scenario: Scenario, spec: dict[str, object]
         scenario.send(events.Submitted(1, JobSpec(0, service=SERVICE, **spec)))  # type: ignore[arg-type]
 
 
-def test_services_share_a_lane_with_services_of_their_owner_only(scenario: Scenario) -> None:
+@pytest.mark.parametrize(("max_lanes", "lanes"), [(None, [1, 2, 2, 3]), (1, [1, None, None, None])])
+def test_services_share_a_lane_with_services_of_their_owner_only(
+    max_lanes: int | None, lanes: list[int | None]
+) -> None:
+    """Where a device may have no more lanes they wait."""
+    scenario = one_device(max_lanes=max_lanes)
     train(scenario, 1)
     for job, owner in ((2, 0), (3, 0), (4, 1)):
-        worker(scenario, job, owner)
-    lanes = [scenario.job(job).lane for job in (1, 2, 3, 4)]
-    assert lanes == [1, 2, 2, 3]
-
-
-def test_where_a_device_may_have_no_more_lanes_a_service_waits() -> None:
-    scenario = one_device(max_lanes=1)
-    train(scenario, 1)
-    scenario.submit(2, service=SERVICE)
-    assert scenario.why(2) == "waiting for a lane: lanes open on host0: 1; services share no lane with other jobs"
+        scenario.submit(job, owner, service=SERVICE)
+    assert [scenario.job(job).lane for job in (1, 2, 3, 4)] == lanes
+    if max_lanes:
+        assert scenario.why(2) == "waiting for a lane: lanes open on host0: 1; services share no lane with other jobs"
 
 
 # After a restart
