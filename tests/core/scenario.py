@@ -14,6 +14,7 @@ from carpool.core.model import (
     Demand,
     DeviceSpec,
     Estimate,
+    JobPhase,
     JobSpec,
     Memory,
     MemoryClass,
@@ -26,6 +27,8 @@ from carpool.sim.whole_devices.allocator import machine_for
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 EVERY_BOUNDARY = Settings(quantum_us=0, max_switch_share_ppm=1_000_000)
+#: Moves cost nothing, so that only the order matters.
+FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
 
 
 class Scenario:
@@ -107,6 +110,19 @@ class Scenario:
     ) -> list[Command]:
         return self.send(events.MemoryRequested(job, kind, mib * MIB, optional, keeps_turn))
 
+    def leave(self, commands: Sequence[Command]) -> list[Command]:
+        """Answer every `Offload` among the commands; returns all that follows."""
+        following = list(commands)
+        for command in following:
+            if isinstance(command, Offload):
+                following += self.send(events.Offloaded(command.job))
+        return following
+
+    def build(self, job: int, mib: int, owner: int = 0, **spec: Any) -> list[Command]:
+        """Start a job that keeps ``mib`` of persistent memory; whoever has to leave for it does so at once."""
+        self.start(job, owner, **spec)
+        return self.leave(self.ask(job, P, mib))
+
     def exit(self, job: int, code: int | None = 0, signal: int | None = None) -> list[Command]:
         return self.send(events.ProcessExited(job, code, signal))
 
@@ -132,6 +148,16 @@ def one_device(
     return made
 
 
+def of_kind(commands: Sequence[object], kind: Any) -> list[Any]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def only(commands: Sequence[object], kind: Any) -> Any:
+    """The one command of a kind."""
+    (found,) = of_kind(commands, kind)
+    return found
+
+
 def started(commands: Sequence[object]) -> list[int]:
     return [command.job for command in commands if isinstance(command, StartJob)]
 
@@ -147,3 +173,10 @@ def moved_out(commands: Sequence[object]) -> list[int]:
 def estimate(persistent: int, ephemeral: int, source: str = "history", **more: Any) -> Estimate:
     """Sizes in MiB."""
     return Estimate(Memory(persistent * MIB, ephemeral * MIB), source, **more)
+
+
+def adopted(job: int, device: str = "host0", **found: Any) -> events.Adopted:
+    """A running job that a restarted daemon finds: without seat, turn and memory, unless ``found`` says otherwise."""
+    nothing = {"phase": JobPhase.RUNNING, "lane": None, "granted": Memory(), "usage": Usage(), "started_us": 0}
+    states = dict.fromkeys(("attached", "holds_turn", "wants_turn", "offloaded"), False)
+    return events.Adopted(job, device=device, **{**nothing, **states, **found})

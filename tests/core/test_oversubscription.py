@@ -14,17 +14,14 @@ from carpool.core.commands import (
     GrantMemory,
     GrantTurn,
     NameSuccessor,
-    Offload,
     RequestYield,
     WatchIdle,
 )
 from carpool.core.memory.eviction import candidates, choose
 from carpool.core.model import MIB, Cause, JobId, Memory, MemoryClass, Oversubscribe, Settings, Usage
 from carpool.core.policies import BasePolicy, load_policy
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, moved_out, one_device
+from tests.core.scenario import FREE, E, P, Scenario, estimate, moved_out, of_kind, one_device, only
 
-#: Moves cost nothing, so that only the order matters.
-FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
 #: Moves may take 5 % of the time.
 BOUNDED = replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000)
 
@@ -33,33 +30,18 @@ def crowd(settings: Settings = FREE, mib: int = 1000, mode: Oversubscribe = Over
     return one_device(mib, oversubscribe=mode, settings=settings)
 
 
-def build(scenario: Scenario, job: JobId, mib: int, owner: int = 0) -> None:
-    """A newcomer that makes ``mib`` of persistent memory; whoever has to leave for it does so at once."""
-    scenario.start(job, owner)
-    leave(scenario, scenario.ask(job, P, mib))
-
-
 def build_and_compute(scenario: Scenario, job: JobId, persistent: int, ephemeral: int) -> None:
-    """The same, and one turn with so much ephemeral memory; then it is idle for a while.  Sizes in MiB."""
-    build(scenario, job, persistent)
+    """Build, and compute one turn with so much ephemeral memory; then it is idle for a while.  Sizes in MiB."""
+    scenario.build(job, persistent)
     scenario.want(job)
-    leave(scenario, scenario.ask(job, E, ephemeral))
+    scenario.leave(scenario.ask(job, E, ephemeral))
     scenario.release(job, 1)
     scenario.at(scenario.ms + 3000)
 
 
-def leave(scenario: Scenario, commands: list[object]) -> list[object]:
-    """Answer every `Offload` among the commands; returns all that follows."""
-    following = list(commands)
-    for command in following:
-        if isinstance(command, Offload):
-            following += scenario.send(events.Offloaded(command.job))
-    return following
-
-
 def test_a_newcomer_grows_into_the_memory_of_one_that_is_idle() -> None:
     scenario = crowd()
-    build(scenario, 1, 900)
+    scenario.build(1, 900)
     scenario.start(2)
     scenario.at(2000)
     commands = scenario.ask(2, P, 800)
@@ -73,7 +55,7 @@ def test_a_newcomer_grows_into_the_memory_of_one_that_is_idle() -> None:
 def test_memory_comes_back_before_the_turn() -> None:
     scenario = crowd()
     for job in (1, 2):
-        build(scenario, job, 800)
+        scenario.build(job, 800)
         scenario.at(scenario.ms + 2000)
     assert moved_out(scenario.want(1)) == [2], "it has been idle since its promise was over"
     following = scenario.send(events.Offloaded(2))
@@ -88,17 +70,17 @@ def test_a_holder_that_cannot_let_go_is_served_before_older_waiters(keeps_turn: 
     scenario = one_device(96, max_lanes=1, oversubscribe=Oversubscribe.AUTO, settings=FREE)
     for job in (1, 2, 3):
         scenario.start(job, estimate=estimate(72, 16))
-        leave(scenario, scenario.ask(job, P, 45))
+        scenario.leave(scenario.ask(job, P, 45))
         scenario.at(scenario.ms + 2000)
     scenario.want_each(3, 1)
-    commands = leave(scenario, scenario.ask(3, P, 50, keeps_turn=keeps_turn))
+    commands = scenario.leave(scenario.ask(3, P, 50, keeps_turn=keeps_turn))
     answers = [command for command in commands if isinstance(command, GrantMemory) and command.answers is P]
     assert [command.job for command in answers] == [3] * keeps_turn
 
 
 def test_without_oversubscription_a_job_waits() -> None:
     scenario = crowd(mode=Oversubscribe.OFF)
-    build(scenario, 1, 800)
+    scenario.build(1, 800)
     scenario.want(1)
     scenario.release(1, 10, iterations=5)
     scenario.start(2)
@@ -121,7 +103,7 @@ def test_only_as_many_leave_as_it_takes_in_the_order_of_the_policy(
 ) -> None:
     scenario = crowd()
     for job, mib in enumerate(sizes, 1):
-        build(scenario, job, mib)
+        scenario.build(job, mib)
     scenario.at(5000)
     scenario.machine._state.policy = load_policy(policy) if isinstance(policy, str) else policy
     scenario.start(4)
@@ -131,7 +113,7 @@ def test_only_as_many_leave_as_it_takes_in_the_order_of_the_policy(
 def test_what_is_there_is_never_moved_while_it_fits() -> None:
     scenario = crowd()
     for job in (1, 2, 3):
-        build(scenario, job, 300)
+        scenario.build(job, 300)
     for job in (1, 2, 3, 1, 2, 3):
         assert not moved_out(scenario.want(job) + scenario.release(job, 1))
 
@@ -140,7 +122,7 @@ def test_the_last_in_a_round_leaves_first() -> None:
     """In a round the job that was used last comes back last: least recently used would move everything every time."""
     scenario = crowd()
     for job in (1, 2, 3):
-        build(scenario, job, 300)
+        scenario.build(job, 300)
     scenario.at(5000)
     scenario.want_each(1, 2, 3)
     scenario.start(4, persistent=300)
@@ -156,7 +138,7 @@ def test_the_last_in_a_round_leaves_first() -> None:
 def test_the_default_order_is_cost_times_likelihood() -> None:
     policy, scenario = load_policy("fair"), crowd()
     for job, mib in ((1, 400), (2, 390)):
-        build(scenario, job, mib)
+        scenario.build(job, mib)
         scenario.at(scenario.ms + 60_000)
     view = scenario.machine.view()
     long_idle, short_idle = view.jobs[1], view.jobs[2]
@@ -169,7 +151,7 @@ def alternating(settings: Settings, mib: int = 800) -> Scenario:
     """Two large jobs of which the first computes and the second wants to; its memory is in the host store."""
     scenario = crowd(settings)
     for job in (2, 1):
-        build(scenario, job, mib)
+        scenario.build(job, mib)
         scenario.at(scenario.ms + 2000)
     scenario.want(1)
     return scenario
@@ -187,7 +169,7 @@ def test_a_holder_is_asked_when_its_turn_was_worth_the_move(usage: Usage, move_u
     begin = scenario.ms
     scenario.send(events.Sampled(1, usage))
     assert scenario.want(2) == [WatchIdle(1, move_us)], "no successor: its memory is not there"
-    assert not [command for command in scenario.at(begin + asked_ms - 100).last if isinstance(command, RequestYield)]
+    assert not of_kind(scenario.at(begin + asked_ms - 100).last, RequestYield)
     assert RequestYield(1) in scenario.at(begin + asked_ms).last
     assert RequestYield(1) in alternating(FREE).want(2), "the bound can be switched off"
 
@@ -201,9 +183,9 @@ def test_moves_that_are_not_needed_are_not_paid_for() -> None:
 def test_tq_is_round_robin_with_thirty_seconds() -> None:
     scenario = crowd(replace(FREE, policy="tq", quantum_us=None), mib=4000)
     for job in (1, 2, 3):
-        build(scenario, job, 100)
+        scenario.build(job, 100)
     scenario.want_each(1, 2, 3)
-    assert not [command for command in scenario.at(29_999).last if isinstance(command, RequestYield)]
+    assert not of_kind(scenario.at(29_999).last, RequestYield)
     assert RequestYield(1) in scenario.at(30_000).last
     scenario.pass_(1, 2, 30_000)
     scenario.want(1)
@@ -212,15 +194,15 @@ def test_tq_is_round_robin_with_thirty_seconds() -> None:
 
 def test_no_quantum_is_taken_from_a_job_for_which_nobody_waits() -> None:
     scenario = crowd(Settings(policy="tq"))
-    build(scenario, 1, 100)
+    scenario.build(1, 100)
     scenario.want(1)
     assert scenario.at(100_000).last == []
 
 
 def test_a_quantum_of_its_own_for_a_device() -> None:
     scenario = crowd(replace(FREE, policy="tq", quantum_us=None))
-    build(scenario, 1, 100)
-    build(scenario, 2, 100)
+    scenario.build(1, 100)
+    scenario.build(2, 100)
     scenario.want_each(1, 2)
     assert scenario.send(events.DeviceChanged("host0", 5_000_000, Oversubscribe.AUTO)) == []
     assert scenario.machine.view().devices["host0"].quantum_us == 5_000_000
@@ -245,7 +227,7 @@ def test_an_idle_holder_of_another_lane_is_watched_and_loses_its_memory() -> Non
     scenario = crowd(replace(FREE, policy="pack", quantum_us=60_000_000))
     for job in (1, 2):
         scenario.start(job, job)
-    leave(scenario, scenario.ask(1, P, 800))
+    scenario.leave(scenario.ask(1, P, 800))
     scenario.want(1)
     assert scenario.ask(2, P, 700) == [WatchIdle(1, 419_430)], "as long as its memory takes to move"
     following = scenario.release(1, 10, cause=Cause.EARLY)
@@ -256,7 +238,7 @@ def test_an_idle_holder_of_another_lane_is_watched_and_loses_its_memory() -> Non
 
 def test_jobs_of_two_users_that_do_not_fit_together_take_turns() -> None:
     scenario = crowd(FREE)
-    build(scenario, 1, 800, owner=1)
+    scenario.build(1, 800, owner=1)
     scenario.want(1)
     scenario.start(2, 2)
     assert scenario.ask(2, P, 800) == [RequestYield(1)]
@@ -271,7 +253,7 @@ def test_jobs_of_two_users_that_do_not_fit_together_take_turns() -> None:
 def test_srtf_moves_a_big_job_out_for_a_small_one() -> None:
     scenario = crowd(replace(FREE, policy="srtf"))
     scenario.start(1, iterations=1000, estimate=estimate(800, 50, iteration_us=10_000))
-    leave(scenario, scenario.ask(1, P, 800))
+    scenario.leave(scenario.ask(1, P, 800))
     scenario.want(1)
     scenario.start(2, iterations=5, estimate=estimate(700, 50, iteration_us=1_000))
     assert scenario.ask(2, P, 700) == [RequestYield(1)], "its lane and its memory are the big one's"
@@ -287,16 +269,16 @@ def test_srtf_moves_a_big_job_out_for_a_small_one() -> None:
 def test_fifo_does_not_take_the_turn_for_a_later_job() -> None:
     """The later job waits for the earlier one to end; a probe of the watched holder would let it in."""
     scenario = crowd(replace(FREE, policy="fifo"))
-    build(scenario, 1, 800)
+    scenario.build(1, 800)
     scenario.want(1)
     scenario.start(2)
     assert scenario.ask(2, P, 800) == [WatchIdle(1, 419_430)], "but it may have the gaps"
-    assert not [command for command in scenario.at(60_000).last if isinstance(command, RequestYield)]
+    assert not of_kind(scenario.at(60_000).last, RequestYield)
 
 
 def test_the_store_is_a_reason_to_wait() -> None:
     scenario = crowd(replace(FREE, host_store=100 * MIB))
-    build(scenario, 1, 800)
+    scenario.build(1, 800)
     scenario.at(3000)
     scenario.start(2)
     assert moved_out(scenario.ask(2, P, 800)) == []
@@ -307,11 +289,11 @@ def test_the_store_is_a_reason_to_wait() -> None:
 def test_kept_pages_of_resident_jobs_are_given_up_first() -> None:
     scenario = crowd(replace(FREE, host_store=1000 * MIB))
     for job in (1, 2, 3):
-        build(scenario, job, 400)
+        scenario.build(job, 400)
         scenario.at(scenario.ms + 3000)
     seen = []
     for job in (1, 2, 3, 1, 2, 3):  # each comes back while another one leaves: two of the three stay
-        seen += leave(scenario, scenario.want(job))
+        seen += scenario.leave(scenario.want(job))
         assert scenario.job(job).holder, scenario.why(job)
         assert scenario.machine._state.store_kept <= 1000 * MIB
         scenario.release(job, 1)
@@ -322,7 +304,7 @@ def test_kept_pages_of_resident_jobs_are_given_up_first() -> None:
 def test_a_store_that_cannot_hold_both_is_a_reason_to_wait_and_no_deadlock() -> None:
     scenario = crowd(replace(FREE, host_store=1000 * MIB))
     for job in (1, 2):
-        build(scenario, job, 700)
+        scenario.build(job, 700)
         scenario.at(scenario.ms + 3000)
     assert moved_out(scenario.want(1)) == []
     assert "host store" in scenario.why(1)
@@ -332,7 +314,7 @@ def test_a_store_that_cannot_hold_both_is_a_reason_to_wait_and_no_deadlock() -> 
 def test_a_victim_that_cannot_be_moved_is_left_alone_for_a_while() -> None:
     scenario = crowd()
     for job in (1, 2):
-        build(scenario, job, 450)
+        scenario.build(job, 450)
     scenario.at(5000)
     scenario.start(3)
     (first,) = moved_out(scenario.ask(3, P, 400))
@@ -368,8 +350,8 @@ def test_admission_counts_what_the_store_can_hold() -> None:
 
 def test_a_short_pause_teaches_patience_and_a_long_one_haste() -> None:
     scenario = crowd()
-    build(scenario, 1, 100)
-    build(scenario, 2, 100)
+    scenario.build(1, 100)
+    scenario.build(2, 100)
     job = scenario.machine._state.jobs[1]
     for pause_ms, expected in ((1, 1), (1, 2), (5_000, 1), (5_000, 0), (5_000, -1)):
         scenario.want(1)
@@ -386,7 +368,7 @@ def test_lanes_shrink_to_those_who_compute_when_nothing_else_is_left() -> None:
     for job, persistent, ephemeral in ((1, 50, 850), (2, 800, 50)):
         build_and_compute(scenario, job, persistent, ephemeral)
     for job in (1, 2, 1, 2):
-        leave(scenario, scenario.want(job))
+        scenario.leave(scenario.want(job))
         assert scenario.job(job).holder, scenario.why(job)
         scenario.release(job, 1)
         scenario.at(scenario.ms + 3000)
@@ -400,7 +382,7 @@ def test_lanes_shrink_to_those_who_compute_when_nothing_else_is_left() -> None:
 def test_chosen_victims_are_enough_and_none_is_spare(sizes: list[int], missing: int, idle: list[bool]) -> None:
     scenario = crowd(mib=4000)
     for job, mib in enumerate(sizes, start=1):
-        build(scenario, job, mib)
+        scenario.build(job, mib)
     scenario.at(5000)
     for job in range(1, len(sizes) + 1):
         if not idle[job - 1]:
@@ -419,9 +401,9 @@ def test_a_job_that_came_back_at_a_price_stays_until_it_was_worth_it() -> None:
     """A turn that ends early is no reason to move its memory: that would cost more than 5 % of what it computed."""
     scenario = crowd(BOUNDED)
     for job, mib in ((1, 600), (3, 500)):
-        build(scenario, job, mib)
+        scenario.build(job, mib)
         scenario.at(scenario.ms + 3000)
-    leave(scenario, scenario.want(1))
+    scenario.leave(scenario.want(1))
     assert scenario.job(1).holder and scenario.job(3).offloaded
     scenario.want(3)
     scenario.want(1)  # it will let go, and touch its memory again at once
@@ -443,14 +425,14 @@ def test_a_claim_that_needs_the_memory_of_two_holders_is_served(kind: MemoryClas
     for _ in range(3):
         for job in (1, 2):
             if scenario.job(job).holder:
-                leave(scenario, scenario.release(job, 5) + scenario.want(job))
+                scenario.leave(scenario.release(job, 5) + scenario.want(job))
                 scenario.at(scenario.ms + 5)
     assert scenario.job(3).granted.persistent >= 900 * MIB, scenario.why(3)
 
 
 def test_nobody_is_bothered_for_a_claim_that_cannot_be_met_now() -> None:
     scenario = crowd()
-    build(scenario, 1, 300, owner=1)
+    scenario.build(1, 300, owner=1)
     scenario.want(1)
     scenario.start(2, 2, estimate=estimate(500, 0))  # not attached to its memory yet: it cannot be moved
     scenario.machine._state.jobs[2].attached = False
@@ -463,8 +445,7 @@ def test_nobody_is_bothered_for_a_claim_that_cannot_be_met_now() -> None:
 def test_what_a_job_says_of_its_moves_is_believed_within_reason(usage: Usage) -> None:
     scenario = alternating(BOUNDED)
     scenario.send(events.Sampled(1, usage))
-    (watch,) = (command for command in scenario.want(2) if isinstance(command, WatchIdle))
-    assert 10_000 < watch.grace_us <= 60_000_000
+    assert 10_000 < only(scenario.want(2), WatchIdle).grace_us <= 60_000_000
 
 
 def test_memory_given_back_while_its_share_of_the_lane_was_lent_is_not_asked_for_again() -> None:
@@ -472,7 +453,7 @@ def test_memory_given_back_while_its_share_of_the_lane_was_lent_is_not_asked_for
     for job, persistent, ephemeral in ((1, 300, 500), (2, 450, 50)):
         build_and_compute(scenario, job, persistent, ephemeral)
     scenario.send(events.MemoryReturned(1, P, 100 * MIB))
-    leave(scenario, scenario.want(1))
+    scenario.leave(scenario.want(1))
     assert scenario.job(1).holder and scenario.job(1).granted.persistent == 100 * MIB
 
 

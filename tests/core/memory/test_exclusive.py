@@ -20,11 +20,10 @@ from carpool.core.commands import (
 )
 from carpool.core.events import IllegalTransition
 from carpool.core.memory.residency import set_aside
-from carpool.core.model import MIB, Cause, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, one_device
+from carpool.core.model import MIB, Cause, JobId, JobSpec, Memory, Oversubscribe, Usage
+from tests.core.scenario import FREE, E, P, Scenario, adopted, estimate, of_kind, one_device
 
 WHY = "its processes communicate by NCCL"
-FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
 
 
 def alone(scenario: Scenario, job: JobId) -> list[Command]:
@@ -41,14 +40,6 @@ def kinds(commands: list[Command]) -> set[type]:
 
 def crowded() -> Scenario:
     return one_device(oversubscribe=Oversubscribe.AUTO, settings=FREE)
-
-
-def build(scenario: Scenario, job: JobId, mib: int) -> None:
-    scenario.start(job, estimate=estimate(0, 0))
-    following = list(scenario.ask(job, P, mib))
-    for command in following:
-        if isinstance(command, Offload):
-            following += scenario.send(events.Offloaded(command.job))
 
 
 def test_the_others_wait_until_it_has_ended(scenario: Scenario) -> None:
@@ -110,26 +101,19 @@ def test_of_two_the_first_has_it_and_the_second_waits(scenario: Scenario) -> Non
     assert scenario.why(3).startswith("job 1 has exclusive use of host0")
 
 
-def test_a_process_that_is_gone_does_not_keep_the_device(scenario: Scenario) -> None:
-    scenario.start_each(1, 2)
-    alone(scenario, 1)
-    scenario.want(2)
-    assert GrantTurn(1, 2) in scenario.send(events.Detached(1))
-    assert scenario.job(1).alone is None
-
-
-def test_its_other_processes_keep_the_device(scenario: Scenario) -> None:
+def test_a_process_that_is_gone_does_not_keep_the_device_but_its_others_do(scenario: Scenario) -> None:
     scenario.start_each(1, 2)
     alone(scenario, 1)
     scenario.want(2)
     assert scenario.send(events.Detached(1, alone="several")) == []
     assert scenario.why(2) == "job 1 has exclusive use of host0: several"
     assert scenario.send(events.Attached(1)) == []
-    assert GrantTurn(1, 2) in scenario.exit(1)
+    assert GrantTurn(1, 2) in scenario.send(events.Detached(1))
+    assert scenario.job(1).alone is None
 
 
 def test_one_submitted_as_exclusive_keeps_the_device_all_the_same(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(1, 1), exclusive=True)
+    scenario.start(1, exclusive=True)
     alone(scenario, 1)
     scenario.submit(2)
     assert scenario.why(2) == f"job 1 has exclusive use of host0: {WHY}"
@@ -137,31 +121,35 @@ def test_one_submitted_as_exclusive_keeps_the_device_all_the_same(scenario: Scen
     assert scenario.why(2) == "job 1 has exclusive use of host0"
 
 
-def test_those_it_holds_off_leave_for_it_at_once() -> None:
-    scenario = crowded()
-    build(scenario, 1, 100)
-    build(scenario, 2, 700)
-    scenario.want(2)
-    scenario.release(2)
-    scenario.want(2)
-    scenario.release(2)
+@pytest.mark.parametrize("mode", [Oversubscribe.AUTO, Oversubscribe.OFF])
+def test_those_it_holds_off_leave_for_it_at_once(mode: Oversubscribe) -> None:
+    """Though they have just computed: they cannot go on anyway.  Without oversubscription, too."""
+    scenario = one_device(oversubscribe=mode, settings=FREE)
+    for job, mib in ((1, 100), (2, 700)):
+        scenario.build(job, mib, estimate=estimate(0, 0))
+    for _ in range(2):
+        scenario.want(2)
+        scenario.release(2)
     alone(scenario, 1)
     scenario.want(1)
-    assert scenario.ask(1, P, 900) == [Offload(2)], "it has just computed, but cannot go on anyway"
+    assert scenario.ask(1, P, 900) == [Offload(2)]
     assert GrantMemory(1, Memory(900 * MIB), P) in scenario.send(events.Offloaded(2))
 
 
-def test_without_oversubscription_they_leave_when_it_cannot_go_on_otherwise(scenario: Scenario) -> None:
-    build(scenario, 1, 100)
-    build(scenario, 2, 700)
+def test_a_lane_grows_for_it_alone() -> None:
+    scenario = crowded()
+    for job, mib in ((1, 100), (2, 700)):
+        scenario.build(job, mib, estimate=estimate(0, 0))
     alone(scenario, 1)
-    assert Offload(2) in scenario.ask(1, P, 900)
-    assert GrantMemory(1, Memory(900 * MIB), P) in scenario.send(events.Offloaded(2))
+    scenario.want(1)
+    assert Offload(2) in scenario.ask(1, E, 850)
+    scenario.send(events.Offloaded(2))
+    assert scenario.job(1).granted.ephemeral >= 850 * MIB
 
 
 def test_requests_of_those_it_holds_off_bother_nobody() -> None:
     scenario = crowded()
-    build(scenario, 1, 500)
+    scenario.build(1, 500, estimate=estimate(0, 0))
     scenario.start(2)
     alone(scenario, 1)
     assert scenario.ask(2, P, 800) == []
@@ -180,8 +168,8 @@ def test_a_newcomer_that_is_alone_grows_although_another_is_being_measured(scena
 
 def test_memory_that_must_stay_is_no_victim() -> None:
     scenario = crowded()
-    build(scenario, 1, 400)
-    build(scenario, 2, 400)
+    scenario.build(1, 400, estimate=estimate(0, 0))
+    scenario.build(2, 400, estimate=estimate(0, 0))
     scenario.at(5_000)
     stays(scenario, 1)
     scenario.start(3)
@@ -192,8 +180,8 @@ def test_memory_that_must_stay_is_no_victim() -> None:
 
 
 def test_the_others_go_on_while_it_waits_for_memory_that_must_stay(scenario: Scenario) -> None:
-    build(scenario, 1, 100)
-    build(scenario, 2, 700)
+    scenario.build(1, 100, estimate=estimate(0, 0))
+    scenario.build(2, 700, estimate=estimate(0, 0))
     stays(scenario, 2)
     scenario.want_each(1, 2)
     alone(scenario, 1)
@@ -203,23 +191,27 @@ def test_the_others_go_on_while_it_waits_for_memory_that_must_stay(scenario: Sce
     assert GrantMemory(1, Memory(900 * MIB), P) in scenario.exit(2)
 
 
-def test_where_nobody_could_ever_go_on_the_last_one_fails(scenario: Scenario) -> None:
+@pytest.mark.parametrize(("mib", "foreign"), [(400, 0), (100, 700)], ids=["nobody could ever go on", "of others"])
+def test_where_nobody_could_ever_go_on_the_last_one_fails(scenario: Scenario, mib: int, foreign: int) -> None:
+    """Memory of others is waited for."""
     for job in (1, 2):
-        build(scenario, job, 400)
+        scenario.build(job, mib, estimate=estimate(0, 0))
         stays(scenario, job)
     scenario.send(events.Sampled(1, Usage(iterations=5)))
-    assert scenario.ask(1, P, 700) == []
-    (answer,) = [command for command in scenario.ask(2, P, 700) if isinstance(command, DenyMemory)]
-    assert answer.job == 2 and "none of it can be moved" in answer.reason.text
+    scenario.send(events.ForeignMemory("host0", foreign * MIB))
+    assert scenario.ask(1, P, mib + 300) == []
+    denied = of_kind(scenario.ask(2, P, mib + 300), DenyMemory)
+    assert [answer.job for answer in denied] == [2] * (not foreign)
+    assert foreign or "none of it can be moved" in denied[0].reason.text
 
 
 def test_one_that_cannot_be_moved_goes_on_though_the_first_of_its_lane_finds_no_room() -> None:
     scenario = one_device(oversubscribe=Oversubscribe.AUTO, settings=replace(FREE, policy="fifo"))
-    build(scenario, 1, 600)
-    build(scenario, 2, 60)
+    scenario.build(1, 600, estimate=estimate(0, 0))
+    scenario.build(2, 60, estimate=estimate(0, 0))
     stays(scenario, 2)
     scenario.at(5_000)
-    build(scenario, 3, 500)
+    scenario.build(3, 500, estimate=estimate(0, 0))
     stays(scenario, 3)
     scenario.want(2)
     scenario.ask(2, E, 100)
@@ -232,19 +224,9 @@ def test_one_that_cannot_be_moved_goes_on_though_the_first_of_its_lane_finds_no_
     assert scenario.job(2).granted.ephemeral >= 100 * MIB
 
 
-def test_memory_of_others_is_waited_for_also_then(scenario: Scenario) -> None:
-    for job in (1, 2):
-        build(scenario, job, 100)
-        stays(scenario, job)
-    scenario.send(events.Sampled(1, Usage(iterations=5)))
-    scenario.send(events.ForeignMemory("host0", 700 * MIB))
-    scenario.ask(1, P, 250)
-    assert not any(isinstance(command, DenyMemory) for command in scenario.ask(2, P, 350))
-
-
 def test_a_place_beside_memory_that_must_stay_is_as_large_as_what_is_left() -> None:
     scenario = crowded()
-    build(scenario, 1, 600)
+    scenario.build(1, 600, estimate=estimate(0, 0))
     stays(scenario, 1)
     assert scenario.submit(2, estimate=estimate(500, 0)) == []
     assert scenario.submit(3, estimate=estimate(350, 0)) != []
@@ -255,23 +237,12 @@ def test_after_a_restart_the_one_that_computes_has_the_device(scenario: Scenario
     for job in (1, 2):
         scenario.send(events.Submitted(job, JobSpec(0)))
     for job, holds in ((1, False), (2, True)):
-        found = (JobPhase.RUNNING, "host0", 7, Memory(100 * MIB, MIB), True, holds, not holds, False, Usage(), 0)
-        scenario.send(events.Adopted(job, *found))
+        seat = {"lane": 7, "granted": Memory(100 * MIB, MIB), "attached": True}
+        scenario.send(adopted(job, holds_turn=holds, wants_turn=not holds, **seat))
         assert alone(scenario, job) == []
     commands = scenario.send(events.RestartEnded())
     assert not kinds(commands) & {RequestYield, GrantTurn}
     assert scenario.why(1).startswith("job 2 has exclusive use of host0")
-
-
-def test_a_lane_grows_for_it_alone() -> None:
-    scenario = crowded()
-    for job, mib in ((1, 100), (2, 700)):
-        build(scenario, job, mib)
-    alone(scenario, 1)
-    scenario.want(1)
-    assert Offload(2) in scenario.ask(1, E, 850)
-    scenario.send(events.Offloaded(2))
-    assert scenario.job(1).granted.ephemeral >= 850 * MIB
 
 
 def test_a_job_that_has_not_attached_may_need_its_device_too(scenario: Scenario) -> None:
@@ -285,11 +256,6 @@ def test_a_job_that_has_not_attached_may_need_its_device_too(scenario: Scenario)
     assert scenario.want(2) == []
     assert scenario.why(2) == f"job 1 has exclusive use of host0: {WHY}"
     assert kinds(list(scenario.send(events.TraitsSeen(1)))) == {GrantTurn}
-
-
-def test_memory_stays_only_where_somebody_has_attached(scenario: Scenario) -> None:
-    scenario.submit(1)
-    scenario.send(events.ProcessStarted(1))
     with pytest.raises(IllegalTransition, match="no process of the job has attached"):
         stays(scenario, 1)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from carpool.core import events
@@ -13,25 +11,28 @@ from carpool.core.model import (
     MIB,
     Cause,
     DeviceSpec,
-    JobPhase,
     Memory,
     Oversubscribe,
     Usage,
 )
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
-
-FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
+from tests.core.scenario import FREE, P, Scenario, adopted, estimate, of_kind, one_device
 
 
 def device(name: str = "cuda0", mib: int = 1000, oversubscribe: Oversubscribe = Oversubscribe.AUTO) -> DeviceSpec:
     return DeviceSpec(name, mib * MIB, oversubscribe=oversubscribe, checkpoint=True)
 
 
+def on_device(restarts: bool = False, **spec: Oversubscribe) -> Scenario:
+    made = Scenario(FREE)
+    if restarts:
+        made.send(events.RestartBegan())
+    made.send(events.DeviceAdded(device(**spec)))
+    return made
+
+
 @pytest.fixture
 def scenario() -> Scenario:
-    made = Scenario(FREE)
-    made.send(events.DeviceAdded(device()))
-    return made
+    return on_device()
 
 
 def arrive(scenario: Scenario, job: int, **spec: object) -> list[Command]:
@@ -48,16 +49,6 @@ def suspend(scenario: Scenario, job: int, mib: int) -> list[Command]:
     return following + list(scenario.want(job))
 
 
-def build(scenario: Scenario, job: int, mib: int, owner: int = 0) -> list[Command]:
-    """An ordinary job that keeps ``mib``; those that leave for it have left."""
-    scenario.start(job, owner, estimate=estimate(0, 0))
-    following = list(scenario.ask(job, P, mib))
-    for command in following:
-        if isinstance(command, Offload):
-            following += scenario.send(events.Offloaded(command.job))
-    return following
-
-
 def test_its_turn_has_the_whole_device(scenario: Scenario) -> None:
     assert arrive(scenario, 1) == [GrantMemory(1, Memory(1000 * MIB)), GrantTurn(1, 1)]
     suspend_ = suspend(scenario, 1, 300)
@@ -66,7 +57,7 @@ def test_its_turn_has_the_whole_device(scenario: Scenario) -> None:
 
 
 def test_others_leave_before_it_comes(scenario: Scenario) -> None:
-    build(scenario, 1, 400)
+    scenario.build(1, 400, estimate=estimate(0, 0))
     scenario.want(1)
     assert arrive(scenario, 2) == [RequestYield(1)]
     assert scenario.why(2) == "waiting for running jobs on cuda0 to yield"
@@ -78,7 +69,7 @@ def test_others_leave_before_it_comes(scenario: Scenario) -> None:
 
 
 def test_when_it_has_been_suspended_they_come_back(scenario: Scenario) -> None:
-    build(scenario, 1, 400)
+    scenario.build(1, 400, estimate=estimate(0, 0))
     arrive(scenario, 2)
     assert Offload(1) in scenario.at(3000).last, "it has been idle for longer than moving it takes"
     scenario.send(events.Offloaded(1))
@@ -100,14 +91,26 @@ def test_a_job_without_any_memory_waits_too(scenario: Scenario) -> None:
     assert GrantTurn(1, 1) in scenario.release(2)
 
 
-def test_nobody_begins_while_it_waits_for_the_turns_of_others(scenario: Scenario) -> None:
+def test_who_needs_memory_before_its_first_turn_asks_for_it_too(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    scenario.start(2)
+    assert scenario.ask(2, P, 100) == [RequestYield(1)]
+    assert 2 in [command.job for command in of_kind(suspend(scenario, 1, 100), GrantMemory)]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["it gets its turn", "it ends while it waits"])
+def test_nobody_begins_while_it_waits_for_the_turns_of_others(scenario: Scenario, ends: bool) -> None:
     for job, owner in ((1, 7), (2, 8)):
         scenario.start(job, owner)
     scenario.want(1)
     assert arrive(scenario, 3) == [RequestYield(1)]
     assert scenario.want(2) == []
     assert scenario.why(2).startswith("waiting for its turn: cuda0 is being freed for the turn of a checkpoint job")
-    assert GrantTurn(3, 3) in scenario.release(1)
+    if ends:
+        scenario.send(events.CancelRequested(3))
+        assert GrantTurn(2, 2) in scenario.exit(3, None, 9)
+    else:
+        assert GrantTurn(3, 3) in scenario.release(1)
 
 
 def test_less_than_was_measured_is_never_reserved_for_a_resume(scenario: Scenario) -> None:
@@ -120,7 +123,7 @@ def test_less_than_was_measured_is_never_reserved_for_a_resume(scenario: Scenari
 
 
 def test_memory_that_cannot_move_stays_beside_it(scenario: Scenario) -> None:
-    build(scenario, 1, 200)
+    scenario.build(1, 200, estimate=estimate(0, 0))
     scenario.send(events.TraitsSeen(1, immovable="shared"))
     granted = [command for command in arrive(scenario, 2) if isinstance(command, GrantMemory)]
     assert granted[-1].memory.persistent == 1000 * MIB - scenario.job(1).reserved.persistent
@@ -134,30 +137,22 @@ def test_two_of_them_take_turns(scenario: Scenario) -> None:
 
 
 def test_where_memory_is_not_moved_it_waits_until_the_others_have_ended() -> None:
-    scenario = Scenario(FREE)
-    scenario.send(events.DeviceAdded(device(oversubscribe=Oversubscribe.OFF)))
-    build(scenario, 1, 400)
+    scenario = on_device(oversubscribe=Oversubscribe.OFF)
+    scenario.build(1, 400, estimate=estimate(0, 0))
     scenario.want(1)
-    assert not any(isinstance(command, GrantTurn) for command in arrive(scenario, 2))
+    assert not of_kind(arrive(scenario, 2), GrantTurn)
     assert GrantTurn(1, 2) in scenario.exit(1)
 
 
-def test_one_that_has_its_device_to_itself_for_good_is_not_asked(scenario: Scenario) -> None:
+@pytest.mark.parametrize(("owner", "lane"), [(0, 1), (7, 2)], ids=["of its user", "of another user"])
+def test_one_that_has_its_device_to_itself_for_good_is_not_asked(scenario: Scenario, owner: int, lane: int) -> None:
     arrive(scenario, 1)
-    scenario.start(2)
+    scenario.start(2, owner)
     scenario.send(events.TraitsSeen(1, alone="it cannot be suspended"))
-    assert scenario.want(2) == []
+    asked = scenario.want(2)
     assert scenario.why(2) == "job 1 has exclusive use of cuda0: it cannot be suspended"
-    assert GrantTurn(1, 2) in scenario.exit(1)
-
-
-def test_jobs_of_other_users_hear_why_it_keeps_its_device(scenario: Scenario) -> None:
-    arrive(scenario, 1)
-    scenario.start(2, 7)
-    scenario.send(events.TraitsSeen(1, alone="it cannot be suspended"))
-    scenario.want(2)
-    assert scenario.why(2) == "job 1 has exclusive use of cuda0: it cannot be suspended"
-    assert GrantTurn(2, 2) in scenario.exit(1)
+    assert (asked == []) == (owner == 0)
+    assert GrantTurn(lane, 2) in scenario.exit(1)
 
 
 def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
@@ -181,56 +176,26 @@ def test_it_runs_only_where_a_driver_can_suspend_it() -> None:
     assert scenario.job(3).device == "cuda0"
 
 
-def adopted(job: int, *, attached: bool) -> events.Adopted:
-    lane = 1 if attached else None
-    usage = Usage()
-    state = {"attached": attached, "holds_turn": False, "wants_turn": False, "offloaded": False}
-    return events.Adopted(job, JobPhase.RUNNING, "cuda0", lane, Memory(), usage=usage, started_us=0, **state)
-
-
 def test_after_a_restart_it_comes_as_one_that_is_suspended() -> None:
-    scenario = Scenario(FREE)
-    scenario.send(events.RestartBegan())
-    scenario.send(events.DeviceAdded(device()))
+    scenario = on_device(restarts=True)
     scenario.submit(1, checkpoint=True)
     with pytest.raises(IllegalTransition, match="found with a seat"):
-        scenario.send(adopted(1, attached=True))
-    scenario.send(adopted(1, attached=False))
+        scenario.send(adopted(1, "cuda0", lane=1, attached=True))
+    scenario.send(adopted(1, "cuda0"))
     scenario.send(events.RestartEnded())
     scenario.send(events.Attached(1))
     scenario.send(events.Sampled(1, Usage(persistent_live=300 * MIB)))
     assert scenario.want(1) == [GrantMemory(1, Memory(1000 * MIB)), GrantTurn(1, 1)]
 
 
-def test_who_needs_memory_before_its_first_turn_asks_for_it_too(scenario: Scenario) -> None:
-    arrive(scenario, 1)
-    scenario.start(2)
-    assert scenario.ask(2, P, 100) == [RequestYield(1)]
-    assert any(isinstance(command, GrantMemory) and command.job == 2 for command in suspend(scenario, 1, 100))
-
-
-def test_whom_it_held_off_goes_on_when_it_ends_while_it_waits(scenario: Scenario) -> None:
-    for job, owner in ((1, 7), (2, 8)):
-        scenario.start(job, owner)
-    scenario.want(1)
-    arrive(scenario, 3)
-    assert scenario.want(2) == []
-    scenario.send(events.CancelRequested(3))
-    assert GrantTurn(2, 2) in scenario.exit(3, None, 9)
-
-
 def test_after_a_restart_nobody_else_begins_beside_one_that_could_not_be_suspended() -> None:
-    scenario = Scenario(FREE)
-    scenario.send(events.RestartBegan())
-    scenario.send(events.DeviceAdded(device()))
+    scenario = on_device(restarts=True)
     scenario.submit(1, checkpoint=True)
     scenario.submit(2)
-    scenario.send(adopted(1, attached=False))
-    state = {"attached": True, "holds_turn": False, "wants_turn": True, "offloaded": False}
-    scenario.send(events.Adopted(2, JobPhase.RUNNING, "cuda0", 1, Memory(), usage=Usage(), started_us=0, **state))
+    scenario.send(adopted(1, "cuda0"))
+    scenario.send(adopted(2, "cuda0", lane=1, attached=True, wants_turn=True))
     scenario.send(events.TraitsSeen(1, alone="it computes"))
-    assert not any(isinstance(command, GrantTurn) for command in scenario.send(events.RestartEnded()))
+    assert not of_kind(scenario.send(events.RestartEnded()), GrantTurn)
     scenario.send(events.Attached(1))
-    granted = [command.job for command in scenario.want(1) if isinstance(command, GrantTurn)]
-    assert granted == [1]
+    assert [command.job for command in of_kind(scenario.want(1), GrantTurn)] == [1]
     assert scenario.send(events.TraitsSeen(1)) == [RequestYield(1)], "its turn can be asked back now"

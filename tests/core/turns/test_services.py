@@ -10,14 +10,12 @@ from carpool.core.events import IllegalTransition
 from carpool.core.model import (
     MIB,
     Cause,
-    JobPhase,
     JobSpec,
     Memory,
     Service,
     Serving,
-    Usage,
 )
-from tests.core.scenario import P, Scenario, estimate, one_device
+from tests.core.scenario import P, Scenario, adopted, estimate, one_device
 from tests.core.service_steps import MS, demand, dropped, paused, place, train, worker
 
 SERVICE = Service()
@@ -272,11 +270,6 @@ def test_services_share_a_lane_with_services_of_their_owner_only(
 # After a restart
 
 
-def adopted(job: int, lane: int, granted: Memory, **more: object) -> events.Adopted:
-    state = {"attached": True, "holds_turn": False, "wants_turn": False, "offloaded": False, **more}
-    return events.Adopted(job, JobPhase.RUNNING, "host0", lane, granted, usage=Usage(), started_us=0, **state)  # type: ignore[arg-type]
-
-
 def restarted(computes: bool) -> tuple[Scenario, list[Command]]:
     """A paused job, and a service that computes, or waits; weights of its owner, and of one that has no worker left."""
     scenario = Scenario()
@@ -286,9 +279,10 @@ def restarted(computes: bool) -> tuple[Scenario, list[Command]]:
     scenario.submit(2, service=SERVICE)
     scenario.send(events.WeightsFound("host0", 0, "bert", 200 * MIB, 40 * MS))
     scenario.send(events.WeightsFound("host0", 9, "gone", 100 * MIB, 40 * MS))
-    scenario.send(adopted(1, 1, Memory(300 * MIB, 100 * MIB), holds_turn=True, paused=True))
-    state = {"holds_turn": computes, "wants_turn": not computes}
-    scenario.send(adopted(2, 2, Memory(0, 50 * MIB), demand=demand(), **state))
+    known = {"attached": True, "granted": Memory(300 * MIB, 100 * MIB)}
+    scenario.send(adopted(1, lane=1, holds_turn=True, paused=True, **known))
+    known = {"attached": True, "granted": Memory(0, 50 * MIB), "demand": demand()}
+    scenario.send(adopted(2, lane=2, holds_turn=computes, wants_turn=not computes, **known))
     return scenario, scenario.send(events.RestartEnded())
 
 
