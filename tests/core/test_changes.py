@@ -9,7 +9,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, StartJob
 from carpool.core.model import MIB, Allocation, DeviceSpec, JobPhase, JobSpec, Outcome, Settings
-from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate, one_device, started, started_on
+from tests.core.scenario import Scenario, estimate, one_device, only, started, started_on
 
 
 def change(scenario: Scenario, job: int, **spec: Any) -> list[Command]:
@@ -45,17 +45,12 @@ def test_a_job_may_begin_earlier_or_later(scenario: Scenario) -> None:
     assert scenario.at(20_000).last == [] or started(scenario.last) == []
 
 
-def test_a_held_job_stays_held(scenario: Scenario) -> None:
-    scenario.submit(1, held_by="alice")
+def test_a_held_job_stays_held_and_a_change_that_leaves_no_device_ends_it(scenario: Scenario) -> None:
+    scenario.submit_each(1, 2, held_by="alice")
     assert started(change(scenario, 1, weight=300)) == []
     assert scenario.job(1).weight == 300
     assert started(scenario.send(events.HoldChanged(1, None))) == [1]
-
-
-def test_a_change_that_leaves_no_device_ends_the_job(scenario: Scenario) -> None:
-    scenario.submit(1, held_by="alice")
-    (end,) = change(scenario, 1, device="gpu7")
-    assert isinstance(end, EndJob) and end.outcome is Outcome.REFUSED
+    assert only(change(scenario, 2, device="gpu7"), EndJob).outcome is Outcome.REFUSED
 
 
 def test_the_weight_of_a_running_job_is_changed(scenario: Scenario) -> None:
@@ -83,40 +78,34 @@ def test_a_requeued_job_is_stopped_and_waits_behind_the_others(scenario: Scenari
     assert scenario.send(events.RequeueRequested(1, "alice")) == [SignalJob(1, 15)]
     assert scenario.why(1) == "requeued by alice; waiting for its processes to end"
     commands = scenario.exit(1, signal=15, code=None)
-    (again,) = [command for command in commands if isinstance(command, RetryJob)]
+    again = only(commands, RetryJob)
     assert (again.attempt, again.past.text, again.signal) == (2, "requeued by alice", 15)
     assert started(commands) == [2] and scenario.job(1).phase is JobPhase.QUEUED
     assert started(scenario.exit(2)) == [1]
     scenario.send(events.ProcessStarted(1))
-    assert isinstance(scenario.exit(1, code=1)[0], RetryJob), "its retry is left"
+    assert only(scenario.exit(1, code=1), RetryJob), "its retry is left"
     scenario.send(events.ProcessStarted(1))
-    (end,) = scenario.exit(1, code=1)[:1]
-    assert isinstance(end, EndJob) and end.reason is not None
-    assert end.reason.text == (
+    assert only(scenario.exit(1, code=1), EndJob).reason.text == (
         "attempt 3: exited with code 1; attempt 1 on host0: requeued by alice; attempt 2 on host0: exited with code 1"
     )
 
 
-def test_a_job_that_ends_well_meanwhile_is_requeued_all_the_same(scenario: Scenario) -> None:
+def test_a_job_that_ends_well_meanwhile_is_requeued_all_the_same_unless_it_is_cancelled(scenario: Scenario) -> None:
     scenario.start(1)
     scenario.send(events.RequeueRequested(1, "alice"))
     assert started(scenario.exit(1)) == [1]
-
-
-def test_cancelled_counts_more_than_requeued(scenario: Scenario) -> None:
-    scenario.start(1)
+    scenario.send(events.ProcessStarted(1))
     scenario.send(events.RequeueRequested(1, "alice"))
     scenario.send(events.CancelRequested(1))
-    (end,) = scenario.exit(1, signal=15, code=None)[:1]
-    assert isinstance(end, EndJob) and end.outcome is Outcome.CANCELLED
+    assert only(scenario.exit(1, signal=15, code=None), EndJob).outcome is Outcome.CANCELLED
 
 
 def test_a_job_that_does_not_run_is_not_requeued(scenario: Scenario) -> None:
     scenario.submit(1, held_by="alice")
-    assert scenario.send(events.RequeueRequested(1, "alice")) == []
     scenario.start(2)
     scenario.exit(2)
-    assert scenario.send(events.RequeueRequested(2, "alice")) == []
+    for job in (1, 2):
+        assert scenario.send(events.RequeueRequested(job, "alice")) == []
 
 
 # Drained devices: nothing new is placed there, and what is there goes on
@@ -133,7 +122,8 @@ def test_nothing_new_is_placed_and_what_is_there_goes_on(scenario: Scenario) -> 
     assert scenario.why(2) == "host0 is drained by root: new fan"
     scenario.want(1)
     assert scenario.job(1).holder
-    assert started_on(scenario.exit(1)) == []
+    scenario.send(events.DeviceAdded(DeviceSpec("host1", 1000 * MIB, drained="drained by root")))
+    assert started_on(scenario.exit(1)) == [], "a device may come drained"
     assert started_on(drain(scenario, "host0", "")) == [(2, "host0")]
 
 
@@ -168,12 +158,6 @@ def test_several_devices_are_not_gathered_from_drained_ones(scenario: Scenario) 
     drain(scenario, "host1", "")
     (start,) = scenario.exit(2)[-1:]
     assert isinstance(start, StartJob) and start.job == 1
-
-
-def test_a_device_may_come_drained() -> None:
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.send(events.DeviceAdded(DeviceSpec("host0", 1000 * MIB, drained="drained by root")))
-    assert started_on(scenario.submit(1)) == []
 
 
 def test_whole_devices_are_not_drained() -> None:
@@ -212,12 +196,6 @@ def test_no_device_is_kept_for_a_held_job(scenario: Scenario) -> None:
     assert scenario.machine.view().devices["host0"].jobs == (1, 3)
     assert started(scenario.submit(4)) == [] and "kept for job 2" in scenario.why(4)
     assert started(scenario.send(events.HoldChanged(2, "alice"))) == [4]
-
-
-def test_a_held_job_can_be_cancelled(scenario: Scenario) -> None:
-    scenario.submit(1, held_by="alice")
-    (end,) = scenario.send(events.CancelRequested(1))
-    assert isinstance(end, EndJob) and end.outcome is Outcome.CANCELLED
 
 
 def test_a_job_begins_when_its_time_has_come(scenario: Scenario) -> None:

@@ -7,19 +7,13 @@ from dataclasses import replace
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import DenyMemory, GrantMemory, Offload, OpenLane
+from carpool.core.commands import DenyMemory, GrantMemory, OpenLane
 from carpool.core.model import MIB, Memory, Oversubscribe, Usage
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, moved_out, of_kind, one_device, only
 
 
 def others_hold(scenario: Scenario, mib: int) -> list[object]:
     return list(scenario.send(events.ForeignMemory("host0", mib * MIB)))
-
-
-def text(scenario: Scenario, job: int) -> str:
-    reason = scenario.machine.explain(job)
-    assert reason is not None
-    return reason.text
 
 
 def test_it_is_not_free(scenario: Scenario) -> None:
@@ -31,24 +25,20 @@ def test_it_is_not_free(scenario: Scenario) -> None:
 def test_a_job_that_does_not_fit_beside_it_waits_and_starts_when_it_is_gone(scenario: Scenario) -> None:
     others_hold(scenario, 300)
     assert scenario.submit(1, estimate=estimate(700, 100)) == []
-    assert "free 700 MiB on host0 (300 MiB in use that Carpool has not granted)" in text(scenario, 1)
+    assert "free 700 MiB on host0 (300 MiB in use that Carpool has not granted)" in scenario.why(1)
     assert others_hold(scenario, 250) == []
     assert others_hold(scenario, 200)[0] == OpenLane(1, "host0", 0, 100 * MIB)
 
 
-def test_a_request_waits_for_it_and_is_not_refused(scenario: Scenario) -> None:
+def test_a_request_waits_for_it_and_is_refused_only_where_it_does_not_fit_into_the_empty_device(
+    scenario: Scenario,
+) -> None:
     scenario.start(1)
     others_hold(scenario, 900)
     assert scenario.ask(1, P, 200) == []
-    assert "in use that Carpool has not granted" in text(scenario, 1)
+    assert "in use that Carpool has not granted" in scenario.why(1)
     assert GrantMemory(1, Memory(200 * MIB), P) in others_hold(scenario, 800)
-
-
-def test_only_what_does_not_fit_into_the_empty_device_is_refused(scenario: Scenario) -> None:
-    scenario.start(1)
-    others_hold(scenario, 900)
-    (answer,) = scenario.ask(1, P, 1001)
-    assert isinstance(answer, DenyMemory)
+    assert only(scenario.ask(1, P, 1001), DenyMemory)
 
 
 def test_what_a_job_has_from_the_driver_itself_does_not_come_back_while_it_waits(scenario: Scenario) -> None:
@@ -57,8 +47,8 @@ def test_what_a_job_has_from_the_driver_itself_does_not_come_back_while_it_waits
     scenario.send(events.Sampled(1, Usage(fixed=400 * MIB)))
     others_hold(scenario, 400)
     assert GrantMemory(1, Memory(500 * MIB), P) in scenario.ask(1, P, 500)
-    (answer,) = scenario.ask(1, P, 601)
-    assert isinstance(answer, DenyMemory) and "beside 400 MiB that it has from the driver itself" in answer.reason.text
+    answer = only(scenario.ask(1, P, 601), DenyMemory)
+    assert "beside 400 MiB that it has from the driver itself" in answer.reason.text
 
 
 def test_jobs_keep_what_they_have_and_grow_inside_it(scenario: Scenario) -> None:
@@ -67,7 +57,7 @@ def test_jobs_keep_what_they_have_and_grow_inside_it(scenario: Scenario) -> None
     others_hold(scenario, 500)
     assert scenario.machine.view().devices["host0"].free == 0
     assert scenario.ask(1, P, 550) == [GrantMemory(1, Memory(552 * MIB), P)]
-    assert not any(isinstance(command, GrantMemory) for command in scenario.ask(1, P, 601))
+    assert not of_kind(scenario.ask(1, P, 601), GrantMemory)
 
 
 def test_who_leaves_for_another_leaves_room_for_them_too() -> None:
@@ -78,7 +68,7 @@ def test_who_leaves_for_another_leaves_room_for_them_too() -> None:
     scenario.start(3, estimate=estimate(200, 10))
     leaving = scenario.ask(3, P, 200)
     # More than 600 are promised and 500 are left: 200 more need that both others leave, although one holds 300.
-    assert {command for command in leaving if isinstance(command, Offload)} == {Offload(1), Offload(2)}
+    assert set(moved_out(leaving)) == {1, 2}
 
 
 @pytest.mark.parametrize(("device", "size"), [("host7", 0), ("host0", -1)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import DenyMemory, EndJob, GrantMemory, Offload, SignalJob, StartJob
+from carpool.core.commands import DenyMemory, EndJob, GrantMemory, SignalJob, StartJob
 from carpool.core.events import IllegalTransition, InvariantError
 from carpool.core.lifecycle.legality import LATE, TABLE, mermaid
 from carpool.core.model import MIB, JobPhase, Memory, Outcome, Oversubscribe, Settings, Usage
-from tests.core.scenario import P, Scenario, estimate, one_device
+from tests.core.scenario import P, Scenario, estimate, moved_out, one_device, only
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,7 @@ from tests.core.scenario import P, Scenario, estimate, one_device
 )
 def test_outcomes(scenario: Scenario, code: int | None, signal: int | None, outcome: Outcome, text: str) -> None:
     scenario.start(1)
-    command = scenario.exit(1, code, signal)[0]
-    assert isinstance(command, EndJob)
+    command = only(scenario.exit(1, code, signal), EndJob)
     assert (command.outcome, command.code, command.signal) == (outcome, code, signal)
     assert scenario.why(1) == text
 
@@ -33,17 +32,16 @@ def test_outcomes(scenario: Scenario, code: int | None, signal: int | None, outc
 def test_what_its_launcher_has_ended_is_not_tried_again(scenario: Scenario, outcome: Outcome) -> None:
     scenario.start(1, retries=3)
     exited = events.ProcessExited(1, signal=15, note="slurm 12 has ended it", stopped=outcome)
-    command = scenario.send(exited)[0]
-    assert isinstance(command, EndJob)
+    command = only(scenario.send(exited), EndJob)
     assert (command.outcome, command.signal) == (outcome, 15)
     assert scenario.why(1) == "slurm 12 has ended it"
 
 
-def test_cancel_in_the_queue_ends_at_once(scenario: Scenario) -> None:
+@pytest.mark.parametrize("waits", [{"after": (1,)}, {"held_by": "alice"}])
+def test_cancel_in_the_queue_ends_at_once(scenario: Scenario, waits: dict[str, object]) -> None:
     scenario.start(1)
-    scenario.submit(2, after=(1,))
-    (command,) = scenario.send(events.CancelRequested(2))
-    assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
+    scenario.submit(2, **waits)
+    assert only(scenario.send(events.CancelRequested(2)), EndJob).outcome is Outcome.CANCELLED
 
 
 def test_cancel_terminates_then_kills(scenario: Scenario) -> None:
@@ -53,8 +51,7 @@ def test_cancel_terminates_then_kills(scenario: Scenario) -> None:
     assert scenario.job(1).phase is JobPhase.STOPPING
     assert scenario.at(9_999).last == []
     assert scenario.at(10_000).last == [SignalJob(1, 9)]
-    command = scenario.exit(1, None, 9)[0]
-    assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
+    assert only(scenario.exit(1, None, 9), EndJob).outcome is Outcome.CANCELLED
     assert scenario.machine.next_timer() is None
 
 
@@ -68,13 +65,11 @@ def test_cancel_while_starting_signals_again_when_there_is_a_process(scenario: S
 
 def test_a_start_that_fails(scenario: Scenario) -> None:
     scenario.submit(1)
-    command = scenario.send(events.StartFailed(1, "no such directory"))[0]
-    assert isinstance(command, EndJob) and command.outcome is Outcome.FAILED
+    assert only(scenario.send(events.StartFailed(1, "no such directory")), EndJob).outcome is Outcome.FAILED
     assert scenario.why(1) == "could not be started: no such directory"
     scenario.submit(2)
     scenario.send(events.CancelRequested(2))
-    command = scenario.send(events.StartFailed(2, "cancelled meanwhile"))[0]
-    assert isinstance(command, EndJob) and command.outcome is Outcome.CANCELLED
+    assert only(scenario.send(events.StartFailed(2, "cancelled meanwhile")), EndJob).outcome is Outcome.CANCELLED
 
 
 def test_attached_before_the_shim_said_that_it_started(scenario: Scenario) -> None:
@@ -115,12 +110,15 @@ def test_illegal_events_tell_the_story_and_change_nothing(scenario: Scenario) ->
     assert (after.jobs, after.lanes, after.devices) == (before.jobs, before.lanes, before.devices)
 
 
-def test_every_pair_of_phase_and_event_is_legal_late_or_illegal_on_purpose() -> None:
+def test_every_pair_of_phase_and_event_is_legal_late_or_illegal_on_purpose_and_drawn() -> None:
     assert set(TABLE) == set(JobPhase)
+    text = mermaid()
+    reachable = set()
     for phase, row in TABLE.items():
-        for cause in row:
+        for cause, targets in row.items():
             assert isinstance(cause, str) or (phase, cause) not in LATE
-    reachable = {target for row in TABLE.values() for targets in row.values() for target in targets}
+            assert all(f"{phase} --> {target}" in text for target in targets)
+            reachable |= set(targets)
     assert reachable == set(JobPhase)
 
 
@@ -158,14 +156,6 @@ def in_phase(phase: JobPhase) -> Scenario:
         scenario.exit(1)
     assert scenario.job(1).phase is phase
     return scenario
-
-
-def test_the_diagram_has_every_edge() -> None:
-    text = mermaid()
-    for phase, row in TABLE.items():
-        for targets in row.values():
-            for target in targets:
-                assert f"{phase} --> {target}" in text
 
 
 @pytest.mark.parametrize(
@@ -248,42 +238,26 @@ def left_behind(scenario: Scenario, kept: int) -> None:
     scenario.send(events.Detached(1, WHY, kept * MIB))
 
 
-def test_what_they_have_stays_theirs(scenario: Scenario) -> None:
+def test_what_they_have_stays_theirs_and_they_may_ask_for_more_and_give_back(scenario: Scenario) -> None:
     left_behind(scenario, 40)
-    job = scenario.machine.view().jobs[1]
-    assert job.granted == Memory(40 * MIB, 0) and not job.attached
-
-
-def test_they_may_ask_for_more_and_give_back(scenario: Scenario) -> None:
-    left_behind(scenario, 40)
-    granted = scenario.send(events.MemoryRequested(1, P, 60 * MIB))
-    assert [command.answers for command in granted if isinstance(command, GrantMemory)] == [P]
+    assert scenario.job(1).granted == Memory(40 * MIB, 0) and not scenario.machine.view().jobs[1].attached
+    assert only(scenario.ask(1, P, 10**6), DenyMemory).reason.code == "too_large"
+    assert only(scenario.ask(1, P, 60), GrantMemory).answers is P
     scenario.send(events.MemoryReturned(1, P, 20 * MIB))
-    assert scenario.machine.view().jobs[1].granted == Memory(20 * MIB, 0)
-
-
-def test_more_than_there_is_is_refused(scenario: Scenario) -> None:
-    left_behind(scenario, 40)
-    refused = scenario.send(events.MemoryRequested(1, P, 10**6 * MIB))
-    assert [command.reason.code for command in refused if isinstance(command, DenyMemory)] == ["too_large"]
+    assert scenario.job(1).granted == Memory(20 * MIB, 0)
+    scenario.send(events.Attached(1))
+    granted = only(scenario.ask(1, P, 50), GrantMemory)
+    assert granted.answers is P and granted.memory.persistent >= 50 * MIB, "who comes next has it beside its own"
+    scenario.exit(1)
+    assert scenario.machine.view().devices["host0"].free == scenario.machine.view().devices["host0"].capacity
 
 
 def test_it_cannot_be_moved() -> None:
     scenario = one_device(oversubscribe=Oversubscribe.ON)
     scenario.start(2)
     left_behind(scenario, 40)
-    commands = scenario.ask(2, P, 990) + scenario.at(60_000).last
-    assert not any(isinstance(command, Offload) for command in commands)
+    assert moved_out(scenario.ask(2, P, 990) + scenario.at(60_000).last) == []
     assert scenario.job(1).granted == Memory(40 * MIB, 0)
-
-
-def test_who_comes_next_has_it_beside_its_own(scenario: Scenario) -> None:
-    left_behind(scenario, 40)
-    scenario.send(events.Attached(1))
-    (granted,) = (command for command in scenario.ask(1, P, 50) if isinstance(command, GrantMemory))
-    assert granted.answers is P and granted.memory.persistent >= 50 * MIB
-    scenario.send(events.ProcessExited(1, code=0))
-    assert scenario.machine.view().devices["host0"].free == scenario.machine.view().devices["host0"].capacity
 
 
 def test_without_any_nothing_stays(scenario: Scenario) -> None:
@@ -295,7 +269,6 @@ def test_who_had_nothing_may_ask_when_it_is_known_that_there_are_several(scenari
     """Without a process in its seat, and before that, nobody listens."""
     scenario.start(1)
     scenario.send(events.Detached(1, None, 0))
-    assert scenario.send(events.MemoryRequested(1, P, 6 * MIB)) == []
+    assert scenario.ask(1, P, 6) == []
     scenario.send(events.TraitsSeen(1, alone=WHY))
-    granted = scenario.send(events.MemoryRequested(1, P, 6 * MIB))
-    assert [command.answers for command in granted if isinstance(command, GrantMemory)] == [P]
+    assert only(scenario.ask(1, P, 6), GrantMemory).answers is P

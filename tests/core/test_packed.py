@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, GrantMemory, Offload, ResizeLane
 from carpool.core.model import MIB, Memory, Oversubscribe
-from tests.core.scenario import E, P, Scenario, estimate, one_device
+from tests.core.scenario import E, P, Scenario, estimate, of_kind, one_device, only
 
 
 def pack(scenario: Scenario, job: int, mib: int, alive: int | None = None) -> list[Command]:
@@ -21,36 +21,36 @@ def filled(scenario: Scenario, job: int = 1, persistent: int = 600, ephemeral: i
     scenario.start(job, estimate=estimate(persistent, ephemeral), persistent=persistent, ephemeral=ephemeral)
 
 
-def refused(commands: list[Command]) -> str:
-    (command,) = (command for command in commands if isinstance(command, DenyMemory))
-    return command.reason.text
-
-
-def test_the_lane_is_given_up_before_the_limit_is_raised(scenario: Scenario) -> None:
+@pytest.fixture
+def full(scenario: Scenario) -> Scenario:
+    """A job has all of the device, and has been refused more."""
     filled(scenario)
     assert refused(scenario.ask(1, E, 450))
-    answer = [command for command in pack(scenario, 1, 990) if isinstance(command, ResizeLane | GrantMemory)]
+    return scenario
+
+
+def refused(commands: list[Command]) -> str:
+    return str(only(commands, DenyMemory).reason.text)
+
+
+def test_the_lane_is_given_up_before_the_limit_is_raised(full: Scenario) -> None:
+    answer = of_kind(pack(full, 1, 990), ResizeLane | GrantMemory)
     assert answer == [ResizeLane(1, 0), GrantMemory(1, Memory(992 * MIB), P)]
-    device = scenario.machine.view().devices["host0"]
-    assert device.free == 8 * MIB
-    assert scenario.ask(1, P, 1000) == [GrantMemory(1, Memory(1000 * MIB), P)]
+    assert full.machine.view().devices["host0"].free == 8 * MIB
+    assert full.ask(1, P, 1000) == [GrantMemory(1, Memory(1000 * MIB), P)]
 
 
-def test_less_than_was_granted_makes_room_for_others(scenario: Scenario) -> None:
-    filled(scenario)
-    scenario.ask(1, E, 450)
-    pack(scenario, 1, 500)
-    assert scenario.job(1).granted.total < 600 * MIB
-    assert scenario.machine.view().devices["host0"].free >= 400 * MIB
+def test_less_than_was_granted_makes_room_for_others(full: Scenario) -> None:
+    pack(full, 1, 500)
+    assert full.job(1).granted.total < 600 * MIB
+    assert full.machine.view().devices["host0"].free >= 400 * MIB
 
 
-def test_more_than_the_device_has_is_refused_and_changes_nothing(scenario: Scenario) -> None:
-    filled(scenario)
-    scenario.ask(1, E, 450)
-    before = scenario.job(1).granted
-    assert "1001 MiB persistent and 0 B ephemeral" in refused(pack(scenario, 1, 1001))
-    assert scenario.job(1).granted == before
-    assert scenario.ask(1, E, 400) == [GrantMemory(1, before, E)]
+def test_more_than_the_device_has_is_refused_and_changes_nothing(full: Scenario) -> None:
+    before = full.job(1).granted
+    assert "1001 MiB persistent and 0 B ephemeral" in refused(pack(full, 1, 1001))
+    assert full.job(1).granted == before
+    assert full.ask(1, E, 400) == [GrantMemory(1, before, E)]
 
 
 def test_a_refusal_tells_the_figures_and_the_end_of_the_job_repeats_them(scenario: Scenario) -> None:
@@ -74,25 +74,18 @@ def test_a_later_request_that_is_met_takes_the_refusal_back(scenario: Scenario) 
     assert "refused" not in scenario.why(1)
 
 
-def in_one_lane() -> Scenario:
+def test_what_another_job_of_the_lane_needs_stays_or_is_waited_for() -> None:
     """Two jobs that have 900 of 1000 MiB: 500 and 100 persistent, and a lane of 300, of which the second needs 200."""
     scenario = one_device(max_lanes=1)
     filled(scenario, 1, 500, 300)
     filled(scenario, 2, 100, 200)
-    return scenario
-
-
-def test_what_another_job_of_the_lane_needs_stays() -> None:
-    scenario = in_one_lane()
-    answer = [command for command in pack(scenario, 1, 648) if isinstance(command, ResizeLane | GrantMemory)]
-    assert answer == [ResizeLane(1, 200 * MIB), GrantMemory(1, Memory(648 * MIB), P)]
-    assert scenario.machine.view().devices["host0"].free == 52 * MIB
-
-
-def test_it_waits_for_what_another_job_of_the_lane_needs() -> None:
-    scenario = in_one_lane()
     assert pack(scenario, 1, 752) == []
     assert scenario.job(1).granted == Memory(500 * MIB, 300 * MIB)
+    scenario.send(events.RequestWithdrawn(1, P))
+    answer = of_kind(pack(scenario, 1, 648), ResizeLane | GrantMemory)
+    assert answer == [ResizeLane(1, 200 * MIB), GrantMemory(1, Memory(648 * MIB), P)]
+    assert scenario.machine.view().devices["host0"].free == 52 * MIB
+    assert pack(scenario, 1, 752) == []
     assert GrantMemory(1, Memory(752 * MIB), P) in scenario.exit(2)
 
 
@@ -127,7 +120,7 @@ def test_whatever_jobs_ask_for_the_account_is_exact(
     scenario = one_device(max_lanes=lanes, warm_limit=3)
     scenario.start_each(1, 2, 3)
     for what, job, mib in steps:
-        answer_offloads(scenario, _step(scenario, what, job, mib))
+        scenario.leave(_step(scenario, what, job, mib))
     for job in (1, 2, 3):
         scenario.exit(job)
     assert scenario.machine.view().devices["host0"].free == 1000 * MIB
@@ -145,9 +138,3 @@ def _step(scenario: Scenario, what: str, job: int, mib: int) -> list[Command]:
         case "back":
             return scenario.send(events.MemoryReturned(job, P, mib * MIB))
     return scenario.ask(job, P if what == "p" else E, mib)
-
-
-def answer_offloads(scenario: Scenario, commands: list[Command]) -> None:
-    for command in commands:
-        if isinstance(command, Offload):
-            answer_offloads(scenario, scenario.send(events.Offloaded(command.job)))
