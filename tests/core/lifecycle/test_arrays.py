@@ -21,59 +21,56 @@ ASKED = (
 )
 
 
-def scenario() -> Scenario:
+@pytest.fixture
+def made() -> Scenario:
     made = Scenario()
     made.device("a", 1024)
     return made
 
 
 def exited(made: Scenario, job: int, code: int = 0) -> list[int]:
-    return started(list(made.send(events.ProcessExited(job, code, None))))
+    return started(made.exit(job, code))
 
 
-def test_the_next_element_starts_when_one_has_ended() -> None:
-    made = scenario()
-    first = [started(list(made.submit(job, array=1, at_most=2))) for job in (1, 2, 3, 4)]
+def test_the_next_element_starts_when_one_has_ended(made: Scenario) -> None:
+    first = [started(made.submit(job, array=1, at_most=2)) for job in (1, 2, 3, 4)]
     assert first == [[1], [2], [], []]
     reason = made.machine.explain(3)
     assert reason is not None and (reason.code, reason.text) == ("array", "2 jobs of array 1 run at once")
     for job in (1, 2):
         made.send(events.ProcessStarted(job))
     assert exited(made, 2) == [3]
-    assert started(list(made.submit(5))) == [5]  # of no array
+    assert started(made.submit(5)) == [5]  # of no array
     made.send(events.CancelRequested(4))  # it has no place, and gives none back
     assert exited(made, 1) == []
 
 
-def test_an_element_that_is_tried_again_keeps_its_place() -> None:
-    made = scenario()
+def test_an_element_that_is_tried_again_keeps_its_place(made: Scenario) -> None:
     made.submit_each(1, 2, array=1, at_most=1, retries=1, retry_pause_us=1000)
     made.send(events.ProcessStarted(1))
     assert exited(made, 1, code=1) == []
-    assert started(list(made.at(10).last)) == [1]
+    assert started(made.at(10).last) == [1]
     made.send(events.ProcessStarted(1))
     assert exited(made, 1, code=1) == [2]
 
 
-def test_an_element_that_waits_for_others_takes_no_place_meanwhile() -> None:
-    made = scenario()
+def test_an_element_that_waits_for_others_takes_no_place_meanwhile(made: Scenario) -> None:
     made.submit(9)
     made.send(events.ProcessStarted(9))
     made.submit(1, array=1, at_most=1, after=(9,))
-    assert started(list(made.submit(2, array=1, at_most=1))) == [2]
+    assert started(made.submit(2, array=1, at_most=1)) == [2]
     made.send(events.ProcessStarted(2))
     assert exited(made, 9) == []
     assert exited(made, 2) == [1]
 
 
-def test_an_element_that_may_not_start_lets_the_next_one_go_first() -> None:
-    made = scenario()
-    assert started(list(made.submit(1, array=1, at_most=1, begin_us=1_000_000))) == []
-    assert started(list(made.submit(2, array=1, at_most=1, held_by="ann"))) == []
-    assert started(list(made.submit(3, array=1, at_most=1, paused_by="ann"))) == []
-    assert started(list(made.submit(4, array=1, at_most=1))) == [4]
+def test_an_element_that_may_not_start_lets_the_next_one_go_first(made: Scenario) -> None:
+    assert started(made.submit(1, array=1, at_most=1, begin_us=1_000_000)) == []
+    assert started(made.submit(2, array=1, at_most=1, held_by="ann")) == []
+    assert started(made.submit(3, array=1, at_most=1, paused_by="ann")) == []
+    assert started(made.submit(4, array=1, at_most=1)) == [4]
     for event in (events.HoldChanged(2, None), events.PauseChanged(3, None)):
-        assert started(list(made.send(event))) == []
+        assert started(made.send(event)) == []
         reason = made.machine.explain(event.job)
         assert reason is not None and reason.text == "jobs of array 1 run one at a time"
     made.send(events.HoldChanged(2, "ann"))
@@ -81,12 +78,12 @@ def test_an_element_that_may_not_start_lets_the_next_one_go_first() -> None:
     assert exited(made, 4) == [3]
     made.send(events.ProcessStarted(3))
     assert exited(made, 3) == []
-    assert started(list(made.at(2_000).last)) == [1]
+    assert started(made.at(2_000).last) == [1]
 
 
-def waiting_for_the_device() -> Scenario:
-    """Job 1 has the place of its array, and waits; job 2 waits for the place."""
-    made = scenario()
+@pytest.fixture
+def waiting(made: Scenario) -> Scenario:
+    """Job 1 has the place of its array, and waits for the device; job 2 waits for the place."""
     made.submit(9, exclusive=True)
     made.send(events.ProcessStarted(9))
     made.submit_each(1, 2, array=1, at_most=1)
@@ -95,28 +92,25 @@ def waiting_for_the_device() -> Scenario:
 
 @pytest.mark.parametrize("kind", [events.HoldChanged, events.PauseChanged])
 def test_an_element_that_waits_for_a_device_and_is_held_gives_its_place_away(
-    kind: type[events.HoldChanged | events.PauseChanged],
+    waiting: Scenario, kind: type[events.HoldChanged | events.PauseChanged]
 ) -> None:
-    made = waiting_for_the_device()
-    made.send(kind(1, "ann"))
-    made.send(kind(1, None))
-    assert exited(made, 9) == [2]
-    made.send(events.ProcessStarted(2))
-    assert exited(made, 2) == [1]
+    waiting.send(kind(1, "ann"))
+    waiting.send(kind(1, None))
+    assert exited(waiting, 9) == [2]
+    waiting.send(events.ProcessStarted(2))
+    assert exited(waiting, 2) == [1]
 
 
-def test_an_element_that_is_to_begin_later_gives_its_place_away() -> None:
-    made = waiting_for_the_device()
-    spec = made.machine._state.jobs[1].spec
-    made.send(events.JobChanged(1, replace(spec, begin_us=1_000_000_000)))
-    assert exited(made, 9) == [2]
+def test_an_element_that_is_to_begin_later_gives_its_place_away(waiting: Scenario) -> None:
+    spec = waiting.machine._state.jobs[1].spec
+    waiting.send(events.JobChanged(1, replace(spec, begin_us=1_000_000_000)))
+    assert exited(waiting, 9) == [2]
 
 
-def test_an_element_that_is_paused_while_it_runs_keeps_its_place() -> None:
-    made = scenario()
+def test_an_element_that_is_paused_while_it_runs_keeps_its_place(made: Scenario) -> None:
     made.submit_each(1, 2, array=1, at_most=1)
     made.send(events.ProcessStarted(1))
-    assert started(list(made.send(events.PauseChanged(1, "ann")))) == []
+    assert started(made.send(events.PauseChanged(1, "ann"))) == []
     made.send(events.RequeueRequested(1, "ann"))
     assert exited(made, 1) == [2]  # it is paused, and waits from the beginning
     made.send(events.ProcessStarted(2))
@@ -125,9 +119,9 @@ def test_an_element_that_is_paused_while_it_runs_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_never_more_and_all_in_the_end(seed: int) -> None:
+def test_never_more_and_all_in_the_end(made: Scenario, seed: int) -> None:
     draw = random.Random(seed)
-    made, running, outcomes = scenario(), set[int](), dict[int, Outcome]()
+    running, outcomes = set[int](), dict[int, Outcome]()
     waiting = list(range(1, 31))
     limits = {0: 1, 1: 3, 2: 5}
 
@@ -159,8 +153,7 @@ def test_never_more_and_all_in_the_end(seed: int) -> None:
     assert made.machine._state.arrays == {}
 
 
-def test_reasons_call_an_element_what_people_call_it() -> None:
-    made = scenario()
+def test_reasons_call_an_element_what_people_call_it(made: Scenario) -> None:
     made.submit(5, array=5, index=0)
     made.submit(6, array=5, index=1, exclusive=True)
     waiting: list[tuple[int, Mapping[str, object], str]] = [

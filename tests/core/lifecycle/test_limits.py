@@ -9,8 +9,8 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut, WarnJob, WarnOfDeviceTime
-from carpool.core.model import Allocation, DeviceSpec, JobPhase, JobSpec, Memory, Outcome, Settings, Usage
-from tests.core.scenario import EVERY_BOUNDARY, Scenario
+from carpool.core.model import Allocation, DeviceSpec, JobPhase, JobSpec, Outcome, Settings, Usage
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, adopted, only
 
 SECOND = 1_000_000
 USR1, KILL, TERM = 10, 9, 15
@@ -18,10 +18,6 @@ USR1, KILL, TERM = 10, 9, 15
 
 def signals(commands: list[Command]) -> list[int]:
     return [command.signal for command in commands if isinstance(command, SignalJob | WarnJob | WarnOfDeviceTime)]
-
-
-def ends(commands: list[Command]) -> list[EndJob]:
-    return [command for command in commands if isinstance(command, EndJob)]
 
 
 @pytest.mark.parametrize(("code", "signal"), [(0, None), (3, None), (None, 15)])
@@ -35,14 +31,14 @@ def test_at_its_limit_a_job_is_told_to_end_then_killed(
     assert scenario.job(1).phase is JobPhase.STOPPING
     assert scenario.why(1) == "reached its time limit of 5.0s; waiting for its processes to end"
     assert signals(scenario.at(15_000).last) == [KILL]
-    (end,) = ends(scenario.exit(1, code, signal))
-    assert (end.outcome, end.reason and end.reason.text) == (Outcome.TIMED_OUT, "reached its time limit of 5.0s")
+    end = only(scenario.exit(1, code, signal), EndJob)
+    assert (end.outcome, end.reason.text) == (Outcome.TIMED_OUT, "reached its time limit of 5.0s")
     assert scenario.machine.next_timer() is None
 
 
 def test_a_job_that_ends_in_time_leaves_no_timer(scenario: Scenario) -> None:
     scenario.start(1, time_us=5 * SECOND, limit_signal=USR1, limit_signal_us=SECOND, device_time_us=SECOND)
-    assert ends(scenario.exit(1))[0].outcome is Outcome.SUCCEEDED
+    assert only(scenario.exit(1), EndJob).outcome is Outcome.SUCCEEDED
     assert scenario.at(20_000).last == []
 
 
@@ -52,7 +48,7 @@ def test_the_limit_counts_from_the_start_and_anew_for_each_attempt(scenario: Sce
     scenario.at(60_000).exit(1)
     scenario.send(events.ProcessStarted(2))
     scenario.at(64_000)
-    assert isinstance(scenario.exit(2, code=1)[0], RetryJob)
+    assert only(scenario.exit(2, code=1), RetryJob)
     scenario.send(events.ProcessStarted(2))
     assert scenario.at(68_000).last == []
     assert signals(scenario.at(69_000).last) == [TERM]
@@ -67,31 +63,22 @@ def test_a_signal_comes_before_the_limit_once(scenario: Scenario) -> None:
     assert signals(scenario.at(300_000).last) == [USR1], "at once: the limit is nearer than that"
 
 
-def test_device_time_is_limited_too(scenario: Scenario) -> None:
-    """Time without a turn does not count; in a long turn nothing need be heard of the job."""
-    scenario.start(1, device_time_us=2 * SECOND)
-    scenario.want(1)
-    scenario.at(1_500).release(1, ms=1_500)
-    assert scenario.at(100_000).last == []
-    scenario.want(1)
-    scenario.send(events.Sampled(1, scenario.usage(1)))
-    assert scenario.at(100_499).last == []
-    text = "reached its limit of 2.0s device time"
-    assert scenario.at(100_500).last == [TimeOut(1, text), SignalJob(1, TERM)]
-    assert ends(scenario.exit(1))[0].outcome is Outcome.TIMED_OUT
-
-
-def test_a_signal_comes_before_the_limit_of_device_time_once(scenario: Scenario) -> None:
-    scenario.start(1, device_time_us=6 * SECOND, limit_signal=USR1, limit_signal_us=2 * SECOND)
+@pytest.mark.parametrize("warned", [False, True])
+def test_device_time_is_limited_too(scenario: Scenario, warned: bool) -> None:
+    """Time without a turn does not count; in a long turn nothing need be heard of the job.  A signal comes before."""
+    warning = {"limit_signal": USR1, "limit_signal_us": 2 * SECOND} if warned else {}
+    scenario.start(1, device_time_us=6 * SECOND, **warning)
     scenario.want(1)
     scenario.at(3_000).release(1, ms=3_000)
     assert scenario.at(100_000).last == []
     scenario.want(1)
     scenario.send(events.Sampled(1, scenario.usage(1)))
     assert scenario.at(100_999).last == []
-    assert scenario.at(101_000).last == [WarnOfDeviceTime(1, USR1)]
+    assert scenario.at(101_000).last == [WarnOfDeviceTime(1, USR1)] * warned
     assert scenario.at(102_999).last == []
-    assert signals(scenario.at(103_000).last) == [TERM]
+    text = "reached its limit of 6.0s device time"
+    assert scenario.at(103_000).last == [TimeOut(1, text), SignalJob(1, TERM)]
+    assert only(scenario.exit(1), EndJob).outcome is Outcome.TIMED_OUT
 
 
 def test_each_limit_is_warned_of_apart(scenario: Scenario) -> None:
@@ -122,9 +109,9 @@ def test_a_warning_whose_moment_has_passed_is_sent_at_once(scenario: Scenario) -
 def test_after_a_restart_the_warning_of_device_time_is_not_repeated(scenario: Scenario) -> None:
     spec = JobSpec(0, device_time_us=6 * SECOND, limit_signal=USR1, limit_signal_us=2 * SECOND)
     used = Usage(device_us=5 * SECOND)
-    first = restarted(spec, adopted(JobPhase.RUNNING, 10_000, usage=used), 50_000)
+    first = restarted(spec, adopted_at(10_000, usage=used), 50_000)
     assert signals(first.at(50_000).last) == [USR1], "no daemon was there when it was due"
-    warned = restarted(spec, adopted(JobPhase.RUNNING, 10_000, usage=used, warned_of_device_time=True), 50_000)
+    warned = restarted(spec, adopted_at(10_000, usage=used, warned_of_device_time=True), 50_000)
     assert warned.at(50_000).last == []
 
 
@@ -150,63 +137,59 @@ def test_a_limit_is_changed_while_the_job_runs(scenario: Scenario) -> None:
     change(scenario, 1, time_us=5 * SECOND)
     assert signals(scenario.at(100_000).last) == [TERM], "that is over"
     assert change(scenario, 1) == [], "too late"
-    assert ends(scenario.exit(1))[0].outcome is Outcome.TIMED_OUT
+    assert only(scenario.exit(1), EndJob).outcome is Outcome.TIMED_OUT
 
 
 def test_cancelled_counts_more(scenario: Scenario) -> None:
     scenario.start(1, time_us=SECOND)
     scenario.at(1_000)
     scenario.send(events.CancelRequested(1))
-    assert ends(scenario.exit(1, signal=TERM, code=None))[0].outcome is Outcome.CANCELLED
+    assert only(scenario.exit(1, signal=TERM, code=None), EndJob).outcome is Outcome.CANCELLED
 
 
-def adopted(phase: JobPhase, started_ms: int, **more: Any) -> events.Adopted:
-    nothing = {"lane": None, "granted": Memory(), "attached": False, "holds_turn": False, "wants_turn": False}
-    about = {"usage": Usage(), **nothing, **more}
-    return events.Adopted(1, phase, "host0", offloaded=False, started_us=started_ms * 1000, **about)
+def adopted_at(started_ms: int, **found: Any) -> events.Adopted:
+    return adopted(1, started_us=started_ms * 1000, **found)
 
 
 def restarted(spec: JobSpec, found: events.Adopted, ms: int) -> Scenario:
+    """A daemon that finds a job; ``last`` is what follows at once."""
     scenario = Scenario(EVERY_BOUNDARY)
-    restart(scenario, spec, found, ms)
-    return scenario
-
-
-def restart(scenario: Scenario, spec: JobSpec, found: events.Adopted, ms: int) -> list[Command]:
     scenario.ms = ms
     scenario.send(events.RestartBegan())
     scenario.device("host0", 1000)
     scenario.send(events.Submitted(1, spec))
     scenario.send(found)
-    return scenario.send(events.RestartEnded())
+    scenario.last = scenario.send(events.RestartEnded())
+    return scenario
 
 
-def test_after_a_restart_the_clock_goes_on(scenario: Scenario) -> None:
+@pytest.mark.parametrize(
+    ("ms", "warned", "expected"),
+    [
+        (50_000, False, {89_999: [], 90_000: [USR1], 110_000: [TERM]}),
+        (50_000, True, {110_000: [TERM]}),  # an earlier daemon has sent the other signal
+        (95_000, False, {95_000: [USR1], 110_000: [TERM]}),  # no daemon was there when it was due
+        (200_000, False, {200_000: [TERM]}),
+    ],
+    ids=["running", "warned", "late", "over"],
+)
+def test_after_a_restart_the_clock_goes_on(ms: int, warned: bool, expected: dict[int, list[int]]) -> None:
     spec = JobSpec(0, time_us=100 * SECOND, limit_signal=USR1, limit_signal_us=20 * SECOND)
-    running = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 50_000)
-    assert running.at(89_999).last == []
-    assert signals(running.at(90_000).last) == [USR1]
-    assert signals(running.at(110_000).last) == [TERM]
-    warned = restarted(spec, adopted(JobPhase.RUNNING, 10_000, warned=True), 50_000)
-    assert signals(warned.at(110_000).last) == [TERM], "an earlier daemon has sent the other signal"
-    late = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 95_000)
-    assert signals(late.at(95_000).last) == [USR1], "no daemon was there when it was due"
-    assert signals(late.at(110_000).last) == [TERM]
-    over = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 200_000)
-    assert TERM in signals(over.at(200_000).last)
+    scenario = restarted(spec, adopted_at(10_000, warned=warned), ms)
+    assert {when: signals(scenario.at(when).last) for when in expected} == expected
 
 
 @pytest.mark.parametrize("limit", [{"time_us": SECOND}, {"device_time_us": SECOND}])
 def test_what_happened_while_no_daemon_was_there_counts_more_than_a_limit_that_passed(limit: dict[str, int]) -> None:
     spec, used = JobSpec(0, **limit), {"usage": Usage(device_us=2 * SECOND)}
-    ended = restarted(spec, adopted(JobPhase.RUNNING, 0, over=True, **used), 200_000)
+    ended = restarted(spec, adopted_at(0, over=True, **used), 200_000)
     assert signals(ended.at(201_000).last) == [], "how it ended is told some time later"
-    assert ends(ended.exit(1))[0].outcome is Outcome.SUCCEEDED
-    requeued = restarted(spec, adopted(JobPhase.RUNNING, 0, **used), 200_000)
+    assert only(ended.exit(1), EndJob).outcome is Outcome.SUCCEEDED
+    requeued = restarted(spec, adopted_at(0, **used), 200_000)
     requeued.send(events.RequeueRequested(1, "alice"))
     requeued.at(200_000)
-    assert isinstance(requeued.exit(1)[0], RetryJob)
-    runs = restarted(spec, adopted(JobPhase.RUNNING, 0, **used), 200_000)
+    assert only(requeued.exit(1), RetryJob)
+    runs = restarted(spec, adopted_at(0, **used), 200_000)
     assert signals(runs.at(200_000).last) == [TERM]
 
 
@@ -222,14 +205,13 @@ def test_a_limit_that_moves_has_its_own_signal(scenario: Scenario) -> None:
     assert signals(scenario.at(200_000).last) == [TERM]
 
 
-def test_a_job_that_was_being_stopped_at_the_restart_has_timed_out(scenario: Scenario) -> None:
-    found = adopted(JobPhase.STOPPING, 0, timed_out="reached its time limit of 1s")
-    scenario = Scenario(EVERY_BOUNDARY)
-    commands = restart(scenario, JobSpec(0, time_us=SECOND), found, 5_000)
-    assert signals(commands) == [TERM], "the earlier daemon may have ended before it sent that"
+def test_a_job_that_was_being_stopped_at_the_restart_has_timed_out() -> None:
+    found = adopted_at(0, phase=JobPhase.STOPPING, timed_out="reached its time limit of 1s")
+    scenario = restarted(JobSpec(0, time_us=SECOND), found, 5_000)
+    assert signals(scenario.last) == [TERM], "the earlier daemon may have ended before it sent that"
     assert signals(scenario.at(15_000).last) == [KILL]
-    (end,) = ends(scenario.exit(1))
-    assert (end.outcome, end.reason and end.reason.code) == (Outcome.TIMED_OUT, "time_limit")
+    end = only(scenario.exit(1), EndJob)
+    assert (end.outcome, end.reason.code) == (Outcome.TIMED_OUT, "time_limit")
 
 
 def test_on_whole_devices_too() -> None:

@@ -23,7 +23,7 @@ from carpool.core.model import (
     Usage,
 )
 from carpool.sim.whole_devices.allocator import machine_for
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, of_kind, one_device, only
 
 SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -31,11 +31,6 @@ SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 def short(scenario: Scenario, job: int) -> list[Command]:
     """The job's process ends for want of memory."""
     return scenario.send(events.ProcessExited(job, 1, out_of_memory=SAID))
-
-
-def only(commands: list[Command], kind: type) -> Any:
-    (found,) = [command for command in commands if isinstance(command, kind)]
-    return found
 
 
 def test_a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_others(scenario: Scenario) -> None:
@@ -55,8 +50,10 @@ def test_a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_othe
     assert scenario.machine.view().devices["host0"].alone == 3
 
 
-def test_alone_on_the_largest_device_it_is_not_tried_again(scenario: Scenario) -> None:
-    scenario.start(1, exclusive=True)
+@pytest.mark.parametrize("named", [{}, {"device": "host0"}], ids=["the largest device", "the only one it may use"])
+def test_alone_on_the_largest_device_it_is_not_tried_again(scenario: Scenario, named: dict[str, str]) -> None:
+    scenario.start(1, exclusive=True, **named)
+    scenario.device("host1", 2000 if named else 500)
     end = only(short(scenario, 1), EndJob)
     assert (end.outcome, end.reason.code) == (Outcome.FAILED, "out_of_memory")
     assert "it had exclusive use of host0 (1000 MiB), and may use no larger device" in end.reason.text
@@ -92,12 +89,16 @@ def test_a_gang_is_as_well_off_as_its_fullest_device() -> None:
 
 def test_what_would_not_fit_even_alone_is_not_tried_again(scenario: Scenario) -> None:
     scenario.start(1, persistent=2000)
-    end = only(short(scenario, 1), EndJob)
-    assert "asked for more than all of host0" in end.reason.text
-    scenario.start(2)
-    scenario.ask(2, P, 2000)  # refused, and the script makes do with less
-    scenario.ask(2, P, 10)
-    assert only(short(scenario, 2), RetryJob).past.outgrown == 0
+    assert "asked for more than all of host0" in only(short(scenario, 1), EndJob).reason.text
+
+
+@pytest.mark.parametrize("had", [0, 100])
+def test_the_last_request_counts(scenario: Scenario, had: int) -> None:
+    """The first is refused, and the script makes do with less; also where that is answered at once."""
+    scenario.start(1, persistent=had)
+    scenario.ask(1, P, 2000)
+    scenario.ask(1, P, had - 10 if had else 10)
+    assert only(short(scenario, 1), RetryJob).past.outgrown == 0
 
 
 def test_three_times_on_ever_larger_devices_and_then_the_whole_story() -> None:
@@ -114,30 +115,20 @@ def test_three_times_on_ever_larger_devices_and_then_the_whole_story() -> None:
     assert all(f"attempt {number}" in end.reason.text for number in (1, 2, 3, 4))
 
 
-def test_a_job_that_may_use_only_one_device_gets_no_larger_one() -> None:
-    scenario = one_device(100)
-    scenario.device("host1", 200)
-    scenario.start(1, exclusive=True, device="host0")
-    assert isinstance(short(scenario, 1)[0], EndJob)
-
-
 def test_other_failures_are_final_unless_retries_are_wanted(scenario: Scenario) -> None:
     scenario.start(1)
-    assert isinstance(scenario.exit(1, 1)[0], EndJob)
+    assert only(scenario.exit(1, 1), EndJob)
     scenario.start(2, retries=2)
     scenario.submit(3, after=(2,))
     for code, signal in ((1, None), (None, 11)):
         assert only(scenario.exit(2, code, signal), RetryJob).attempt in (2, 3)
         scenario.send(events.ProcessStarted(2))
         assert scenario.job(3).phase is JobPhase.QUEUED
-    commands = scenario.exit(2, 7)
-    ends = [command for command in commands if isinstance(command, EndJob)]
+    ends = of_kind(scenario.exit(2, 7), EndJob)
     assert [(end.job, end.outcome) for end in ends] == [(2, Outcome.FAILED), (3, Outcome.REFUSED)]
-    assert ends[0].reason is not None
-    text = (
+    assert ends[0].reason.text == (
         "attempt 3: exited with code 7; attempt 1 on host0: exited with code 1; attempt 2 on host0: killed by signal 11"
     )
-    assert ends[0].reason.text == text
 
 
 def test_a_retry_goes_to_the_end_of_the_queue_and_keeps_its_memory(scenario: Scenario) -> None:
@@ -166,12 +157,16 @@ def test_a_cancelled_job_is_never_started_again(scenario: Scenario) -> None:
     assert only(scenario.send(events.CancelRequested(2)), EndJob).outcome is Outcome.CANCELLED
 
 
-def test_what_is_heard_late_of_the_attempt_before_means_nothing(scenario: Scenario) -> None:
+@pytest.mark.parametrize("waits", [True, False], ids=["it waits", "it starts"])
+def test_what_is_heard_late_of_the_attempt_before_means_nothing(scenario: Scenario, waits: bool) -> None:
     scenario.start(1, retries=1, exclusive=True)
-    scenario.submit(2, exclusive=True)
+    if waits:
+        scenario.submit(2, exclusive=True)
     scenario.exit(1, 1)
-    for late in (events.Detached(1), events.ProcessExited(1, 1), events.ProcessStarted(1), events.TurnWanted(1)):
-        assert scenario.send(late) == []
+    assert scenario.job(1).phase is (JobPhase.QUEUED if waits else JobPhase.STARTING)
+    late = [events.Detached(1), events.TurnWanted(1)]
+    for event in (*late, events.ProcessExited(1, 1) if waits else events.Sampled(1, Usage())):
+        assert scenario.send(event) == []
 
 
 def test_a_restart_knows_the_attempts() -> None:
@@ -255,25 +250,18 @@ def test_who_waits_for_a_device_kept_for_another_is_overdue_once() -> None:
     assert reservations(scenario) == {"a": None, "b": None}
 
 
-def test_a_gang_is_not_tried_again_where_too_few_devices_are_larger() -> None:
-    scenario = two_devices()
-    scenario.device("c", 2000)
+@pytest.mark.parametrize(
+    ("devices", "had"), [((1000, 1000, 2000), "a (1000 MiB)"), ((2000, 1000), "(1000 MiB)")], ids=["first", "last"]
+)
+def test_a_gang_is_not_tried_again_where_too_few_devices_are_larger(devices: tuple[int, ...], had: str) -> None:
+    """Than the smallest that it had."""
+    scenario = Scenario(replace(EVERY_BOUNDARY, policy="pack", placement="first-fit"))
+    for name, mib in zip("abc", devices, strict=False):
+        scenario.device(name, mib)
     scenario.start(1, gang=2)
-    end = only(short(scenario, 1), EndJob)
-    assert end.reason.text.endswith(
-        "it had exclusive use of a (1000 MiB), and may use 1 larger, of the 2 that it needs"
-    )
+    text = only(short(scenario, 1), EndJob).reason.text
+    assert text.endswith(f"{had}, and may use 1 larger, of the 2 that it needs")
     assert set(reservations(scenario).values()) == {None}
-
-
-def test_a_gang_may_have_run_out_on_its_smallest_device() -> None:
-    scenario = Scenario()
-    scenario.device("a", 2000)
-    scenario.device("b", 1000)
-    scenario.start(1, gang=2)
-    assert only(short(scenario, 1), EndJob).reason.text.endswith(
-        "(1000 MiB), and may use 1 larger, of the 2 that it needs"
-    )
 
 
 def test_a_gang_gets_no_more_than_its_smallest_device_has() -> None:
@@ -313,28 +301,6 @@ def test_each_attempt_believes_estimates_as_the_settings_say() -> None:
     assert only(scenario.exit(2, 1), StartJob).job == 2, "it was taken on without"
 
 
-def test_a_request_that_is_answered_at_once_is_the_last_one_too(scenario: Scenario) -> None:
-    scenario.start(1, persistent=100)
-    scenario.ask(1, P, 1500)
-    scenario.ask(1, P, 90)
-    assert only(short(scenario, 1), RetryJob).past.outgrown == 0
-
-
-def test_the_turns_of_a_suspended_job_have_the_whole_device() -> None:
-    scenario = Scenario()
-    scenario.send(events.DeviceAdded(DeviceSpec("a", 1000 * MIB, checkpoint=True)))
-    scenario.start(1, checkpoint=True)
-    assert "it had exclusive use of a (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
-
-
-def test_what_is_heard_late_while_the_next_attempt_starts_means_nothing(scenario: Scenario) -> None:
-    scenario.start(1, retries=1)
-    scenario.exit(1, 1)
-    assert scenario.job(1).phase is JobPhase.STARTING
-    for late in (events.TurnWanted(1), events.Detached(1), events.Sampled(1, Usage())):
-        assert scenario.send(late) == []
-
-
 # Pauses between attempts
 
 SECOND = 1_000_000
@@ -368,18 +334,14 @@ def test_nobody_waits_for_a_job_that_pauses(scenario: Scenario) -> None:
     assert only(scenario.exit(2), StartJob).job == 3, "it waits behind all that came meanwhile"
 
 
-def test_a_job_that_pauses_can_be_cancelled(scenario: Scenario) -> None:
-    scenario.start(1, retries=1, retry_pause_us=SECOND)
-    fails(scenario, 1)
-    ended = only(scenario.send(events.CancelRequested(1)), EndJob)
-    assert ended.outcome is Outcome.CANCELLED and later(scenario, 2000) == []
-
-
-def test_a_job_that_pauses_is_untouched_by_another_policy(scenario: Scenario) -> None:
-    scenario.start(1, retries=1, retry_pause_us=SECOND)
+def test_a_job_that_pauses_is_untouched_by_another_policy_and_can_be_cancelled(scenario: Scenario) -> None:
+    scenario.start(1, retries=2, retry_pause_us=SECOND)
     fails(scenario, 1)
     assert scenario.send(events.SettingsChanged(replace(EVERY_BOUNDARY, policy="srtf"))) == []
     assert only(later(scenario, 1000), StartJob).job == 1
+    fails(scenario, 1)
+    assert only(scenario.send(events.CancelRequested(1)), EndJob).outcome is Outcome.CANCELLED
+    assert later(scenario, 5000) == []
 
 
 def test_a_job_that_ran_out_of_memory_does_not_pause(scenario: Scenario) -> None:
