@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, DenyTurn, RequestYield, RetryJob
 from carpool.core.model import MIB, Attempt, DeviceSpec, JobPhase, Oversubscribe, alone_after
-from tests.core.scenario import P, Scenario, estimate, moved_out, started
+from tests.core.scenario import P, Scenario, estimate, moved_out, of_kind, only, started
 from tests.core.service_steps import demand, worker
 
 CONTEXT = 100
@@ -56,6 +56,16 @@ def kept(scenario: Scenario) -> int:
     return scenario.machine.view().devices["gpu0"].foreign // MIB
 
 
+def denied(commands: list[Command]) -> list[int]:
+    return [command.job for command in of_kind(commands, DenyMemory)]
+
+
+def stays(scenario: Scenario, job: int) -> bool:
+    """Whether the submission of a job starts nothing and moves nobody."""
+    commands = scenario.submit(job)
+    return (started(commands), moved_out(commands)) == ([], [])
+
+
 def both_full(scenario: Scenario) -> None:
     """Two jobs have 424 MiB or a little more; their contexts have come, and lie in the capacity."""
     for job in (1, 2):
@@ -89,23 +99,23 @@ def test_what_is_free_beside_the_capacity_is_taken_first(scenario: Scenario) -> 
     assert kept(scenario) == 2 * CONTEXT - 150
 
 
-def test_it_is_kept_until_it_has_come(scenario: Scenario) -> None:
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [([70, 120], [CONTEXT, 120, 120]), ([64], [CONTEXT, 64])],
+    ids=["it is larger than was expected", "what does not come is given back"],
+)
+def test_it_is_kept_until_it_has_come_or_the_job_computes(
+    scenario: Scenario, seen: list[int], expected: list[int]
+) -> None:
+    """Of 100, 70 are in use and 30 to come."""
     scenario.start(1)
-    telemetry(scenario, 70)
-    assert kept(scenario) == CONTEXT, "70 in use, 30 to come"
-    telemetry(scenario, 120)
-    assert kept(scenario) == 120, "it is larger than was expected"
-    compute(scenario, 1)
-    assert kept(scenario) == 120
-
-
-def test_what_does_not_come_while_it_computes_is_given_back(scenario: Scenario) -> None:
-    scenario.start(1)
-    telemetry(scenario, 64)
+    found = []
+    for beside in seen:
+        telemetry(scenario, beside)
+        found.append(kept(scenario))
     scenario.ask(1, P, 100)
-    assert kept(scenario) == CONTEXT
     compute(scenario, 1)
-    assert kept(scenario) == 64
+    assert [*found, kept(scenario)] == expected
 
 
 def services(scenario: Scenario, *jobs: int) -> None:
@@ -113,6 +123,13 @@ def services(scenario: Scenario, *jobs: int) -> None:
     for number, job in enumerate(jobs, 1):
         worker(scenario, job, mib=10)
         telemetry(scenario, 70 * number)
+
+
+def two_services(scenario: Scenario) -> None:
+    """Neither has had a turn, and the weights of the first lie where 30 MiB more of each context would."""
+    services(scenario, 1, 2)
+    scenario.want(1, demand=demand("vgg", 830))
+    scenario.want(2, demand=demand("gpt", 200))
 
 
 def test_a_service_has_loaded_its_modules_after_a_few_turns(scenario: Scenario) -> None:
@@ -125,13 +142,18 @@ def test_a_service_has_loaded_its_modules_after_a_few_turns(scenario: Scenario) 
 
 
 def test_services_do_not_wait_for_what_is_kept_for_their_contexts(scenario: Scenario) -> None:
-    """Neither has had a turn, and the weights of the first lie where 30 MiB more of each context would."""
-    services(scenario, 1, 2)
-    scenario.want(1, demand=demand("vgg", 830))
-    scenario.want(2, demand=demand("gpt", 200))
+    two_services(scenario)
     assert kept(scenario) == 200 and not scenario.job(1).holder
     scenario.at(20_000)
     assert kept(scenario) == 140 and scenario.job(1).holder
+
+
+def test_who_has_just_started_does_not_prolong_the_wait_for_others(scenario: Scenario) -> None:
+    two_services(scenario)
+    scenario.at(9_000)
+    scenario.start(3)
+    scenario.at(12_000)
+    assert scenario.machine._state.devices["gpu0"].contexts_due == 100 * MIB, "that of the last one"
 
 
 def test_what_is_kept_for_a_context_that_nobody_has_seen_stays(scenario: Scenario) -> None:
@@ -177,12 +199,19 @@ def test_a_job_is_started_when_another_one_has_moved_out(scenario: Scenario) -> 
     assert kept(scenario) == 100 + 56, "an eighth more than what job 2 showed"
 
 
-def test_whoever_left_comes_back_when_there_is_room(scenario: Scenario) -> None:
+@pytest.mark.parametrize("starts", [True, False], ids=["when the other has ended", "when the other does not come"])
+def test_whoever_left_comes_back_when_there_is_room(scenario: Scenario, starts: bool) -> None:
     both_full(scenario)
     (leaver,) = moved_out(scenario.submit(3))
-    scenario.send(events.Offloaded(leaver))
-    scenario.want(leaver)
-    scenario.exit(3)
+    if starts:
+        scenario.send(events.Offloaded(leaver))
+        scenario.want(leaver)
+        scenario.exit(3)
+    else:
+        scenario.send(events.CancelRequested(3))
+        assert scenario.machine._state.devices["gpu0"].expected is None and kept(scenario) == 100
+        scenario.want(leaver)
+        scenario.send(events.Offloaded(leaver))
     assert scenario.job(leaver).holder and scenario.job(leaver).granted.persistent
 
 
@@ -196,10 +225,13 @@ def test_a_holder_is_asked_for_its_turn(scenario: Scenario) -> None:
 
 
 def test_a_job_that_would_not_come_back_stays(scenario: Scenario) -> None:
+    """A job that suspends its processes needs no room."""
     resting(scenario, 1, 850)
-    commands = scenario.submit(2)
-    assert (started(commands), moved_out(commands)) == ([], [])
+    assert stays(scenario, 2)
     assert "no room for one more context (100 MiB) beside what job 1 needs" in scenario.why(2)
+    assert started(scenario.submit(3, checkpoint=True)) == [3]
+    assert kept(scenario) == CONTEXT
+    scenario.exit(3)
     assert started(scenario.exit(1)) == [2]
 
 
@@ -218,8 +250,7 @@ def test_nobody_is_moved_where_jobs_do_not_displace_each_other() -> None:
     scenario = on_gpu(oversubscribe=Oversubscribe.OFF)
     for job in (1, 2):
         resting(scenario, job, 390, estimate=estimate(390, 0))
-    commands = scenario.submit(3)
-    assert (started(commands), moved_out(commands)) == ([], [])
+    assert stays(scenario, 3)
     assert started(scenario.exit(2)) == [3]
 
 
@@ -228,25 +259,8 @@ def test_what_cannot_be_moved_is_not_waited_for(scenario: Scenario) -> None:
         resting(scenario, job, 350, estimate=estimate(350, 0))
         scenario.send(events.TraitsSeen(job, immovable="pinned", alone=None))
     telemetry(scenario, 250)
-    commands = scenario.submit(3)
-    assert (started(commands), moved_out(commands)) == ([], [])
+    assert stays(scenario, 3)
     assert scenario.machine._state.devices["gpu0"].expected is None
-
-
-def test_a_job_that_leaves_the_queue_is_not_expected_any_more(scenario: Scenario) -> None:
-    both_full(scenario)
-    (leaver,) = moved_out(scenario.submit(3))
-    scenario.send(events.CancelRequested(3))
-    assert scenario.machine._state.devices["gpu0"].expected is None and kept(scenario) == 100
-    scenario.want(leaver)
-    scenario.send(events.Offloaded(leaver))
-    assert scenario.job(leaver).holder
-
-
-def test_a_job_that_suspends_its_processes_needs_no_room(scenario: Scenario) -> None:
-    resting(scenario, 1, 850)
-    assert started(scenario.submit(2, checkpoint=True)) == [2]
-    assert kept(scenario) == CONTEXT
 
 
 @pytest.mark.parametrize(("measured", "fits"), [(850, True), (950, False)])
@@ -320,8 +334,7 @@ def test_of_a_process_that_never_came_nobody_knows_what_it_had(scenario: Scenari
     if came:
         scenario.send(events.Attached(1))
     ended = events.ProcessExited(1, 1, None, "it said so")
-    (again,) = [each for each in scenario.send(ended) if isinstance(each, RetryJob)]
-    assert again.past.before_memory == came
+    assert only(scenario.send(ended), RetryJob).past.before_memory == came
 
 
 def test_an_estimate_has_to_fit_beside_the_context(scenario: Scenario) -> None:
@@ -339,7 +352,7 @@ def test_where_contexts_leave_nobody_enough_the_last_one_fails() -> None:
     scenario.ask(1, P, 350)
     scenario.ask(2, P, 360)
     scenario.at(600_000)
-    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
+    assert denied(scenario.last) == [2]
 
 
 def two_that_share_spare() -> Scenario:
@@ -355,7 +368,7 @@ def two_that_share_spare() -> Scenario:
 def test_contexts_crowd_out_together_where_none_would_alone() -> None:
     scenario = two_that_share_spare()
     scenario.at(60_000)
-    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
+    assert denied(scenario.last) == [2]
 
 
 def test_a_context_has_come_where_others_are_seen_and_its_job_uses_the_device() -> None:
@@ -364,16 +377,6 @@ def test_a_context_has_come_where_others_are_seen_and_its_job_uses_the_device() 
     assert kept(scenario) == 100, "of the two, 40 in use and 160 to come"
     scenario.at(60_000)
     assert kept(scenario) == 0 and scenario.job(1).granted.total >= 420 * MIB
-
-
-def test_who_has_just_started_does_not_prolong_the_wait_for_others(scenario: Scenario) -> None:
-    services(scenario, 1, 2)
-    scenario.want(1, demand=demand("vgg", 830))
-    scenario.want(2, demand=demand("gpt", 200))
-    scenario.at(9_000)
-    scenario.start(3)
-    scenario.at(12_000)
-    assert scenario.machine._state.devices["gpu0"].contexts_due == 100 * MIB, "that of the last one"
 
 
 def test_who_has_only_a_context_fails_where_it_is_in_the_way_of_memory_that_stays() -> None:
@@ -385,7 +388,7 @@ def test_who_has_only_a_context_fails_where_it_is_in_the_way_of_memory_that_stay
     scenario.ask(2, P, 60)
     scenario.ask(1, P, 320)
     scenario.at(60_000)
-    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
+    assert denied(scenario.last) == [2]
     scenario.exit(2, code=1)
     assert scenario.job(1).granted.total >= 320 * MIB
 
@@ -400,9 +403,8 @@ def test_a_service_is_denied_weights_that_contexts_leave_no_room_for() -> None:
     scenario.want(2, demand=demand("gpt", 200))
     scenario.ask(3, P, 790)
     scenario.at(60_000)
-    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [3]
-    commands = scenario.exit(3, code=1)
-    assert [command.job for command in commands if isinstance(command, DenyTurn)] == [1]
+    assert denied(scenario.last) == [3]
+    assert only(scenario.exit(3, code=1), DenyTurn).job == 1
     assert scenario.job(2).holder
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from carpool.core import events
@@ -27,11 +29,7 @@ from carpool.core.model import (
     Service,
     Settings,
 )
-from tests.core.scenario import E, P, Scenario, one_device
-
-
-def of_kind(commands: list[Command], kind: type) -> list[Command]:
-    return [command for command in commands if isinstance(command, kind)]
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, moved_out, of_kind, one_device, only
 
 
 @pytest.fixture(params=list(Oversubscribe))
@@ -52,6 +50,13 @@ def computing(scenario: Scenario, job: int) -> None:
     assert scenario.job(job).holder
 
 
+def lets_go(scenario: Scenario) -> list[Command]:
+    """The only job computes, is paused, and gives its turn back."""
+    computing(scenario, 1)
+    pause(scenario, 1)
+    return scenario.release(1, ms=5, cause=Cause.FORCED)
+
+
 def test_a_paused_job_loses_its_turn_and_leaves_the_device(scenario: Scenario) -> None:
     computing(scenario, 1)
     assert pause(scenario, 1) == [RequestYield(1, forced=True)]
@@ -64,38 +69,30 @@ def test_a_paused_job_loses_its_turn_and_leaves_the_device(scenario: Scenario) -
     assert scenario.why(1).endswith("its memory is in the host store")
     assert scenario.at(3_600_000).last == [], "however long"
     commands = pause(scenario, 1, None)
-    (grant,) = of_kind(commands, GrantMemory)
-    assert (
-        isinstance(grant, GrantMemory) and grant.memory.persistent >= 300 * MIB and grant.memory.ephemeral >= 100 * MIB
-    )
-    assert [command.job for command in of_kind(commands, GrantTurn)] == [1]  # type: ignore[attr-defined]
+    granted = only(commands, GrantMemory).memory
+    assert granted.persistent >= 300 * MIB and granted.ephemeral >= 100 * MIB
+    assert [command.job for command in of_kind(commands, GrantTurn)] == [1]
 
 
 def test_others_have_the_device_meanwhile(scenario: Scenario) -> None:
-    computing(scenario, 1)
-    pause(scenario, 1)
-    scenario.release(1, ms=5, cause=Cause.FORCED)
-    scenario.send(events.Offloaded(1))
+    scenario.leave(lets_go(scenario))
     scenario.start(2)
     scenario.want(2)
-    granted = of_kind(scenario.ask(2, P, 900), GrantMemory)
-    assert granted and scenario.job(2).granted.persistent >= 900 * MIB
+    assert of_kind(scenario.ask(2, P, 900), GrantMemory)
+    assert scenario.job(2).granted.persistent >= 900 * MIB
 
 
 def test_resumed_before_it_has_left_it_stays(scenario: Scenario) -> None:
     computing(scenario, 1)
     pause(scenario, 1)
     pause(scenario, 1, None)
-    assert of_kind(scenario.release(1, ms=5, cause=Cause.FORCED), Offload) == []
+    assert moved_out(scenario.release(1, ms=5, cause=Cause.FORCED)) == []
     scenario.want(1)
     assert scenario.job(1).holder
 
 
 def test_a_job_that_is_stopped_goes_on_to_its_end(scenario: Scenario) -> None:
-    computing(scenario, 1)
-    pause(scenario, 1)
-    scenario.release(1, ms=5, cause=Cause.FORCED)
-    scenario.send(events.Offloaded(1))
+    scenario.leave(lets_go(scenario))
     scenario.want(1)
     assert SignalJob(1, 15) in scenario.send(events.CancelRequested(1))
     assert scenario.job(1).holder and scenario.job(1).granted.persistent >= 300 * MIB
@@ -107,36 +104,31 @@ def test_a_request_of_a_paused_job_is_answered_when_it_goes_on(scenario: Scenari
     pause(scenario, 1)
     assert of_kind(scenario.ask(1, P, 400), GrantMemory) == []
     scenario.send(events.Offloaded(1))
-    assert [command.answers for command in of_kind(pause(scenario, 1, None), GrantMemory)] == [P]  # type: ignore[attr-defined]
+    assert [command.answers for command in of_kind(pause(scenario, 1, None), GrantMemory)] == [P]
 
 
 def test_memory_that_cannot_be_moved_stays_and_says_why(scenario: Scenario) -> None:
     computing(scenario, 1)
     scenario.send(events.TraitsSeen(1, immovable="it is shared"))
     pause(scenario, 1)
-    assert of_kind(scenario.release(1, ms=5, cause=Cause.FORCED), Offload) == []
+    assert moved_out(scenario.release(1, ms=5, cause=Cause.FORCED)) == []
     assert scenario.job(1).granted == Memory(scenario.job(1).granted.persistent, 0), "its share of the lane leaves"
     assert scenario.why(1).endswith("its memory stays on host0: it is shared")
 
 
 def test_a_job_that_could_not_be_moved_is_asked_again(scenario: Scenario) -> None:
-    computing(scenario, 1)
-    pause(scenario, 1)
-    scenario.release(1, ms=5, cause=Cause.FORCED)
+    lets_go(scenario)
     scenario.send(events.OffloadFailed(1, "no host memory"))
     assert "has not left host0 yet" in scenario.why(1)
-    assert of_kind(scenario.at(999).last, Offload) == []
-    assert of_kind(scenario.at(1_000).last, Offload) == [Offload(1)]
+    assert moved_out(scenario.at(999).last) == []
+    assert moved_out(scenario.at(1_000).last) == [1]
 
 
 def test_a_full_host_store_is_waited_for() -> None:
-    scenario = one_device(settings=Settings(quantum_us=0, max_switch_share_ppm=1_000_000, host_store=100 * MIB))
-    computing(scenario, 1)
-    pause(scenario, 1)
-    assert of_kind(scenario.release(1, ms=5, cause=Cause.FORCED), Offload) == []
-    settings = Settings(quantum_us=0, max_switch_share_ppm=1_000_000, host_store=400 * MIB)
-    scenario.send(events.SettingsChanged(settings))
-    assert of_kind(scenario.at(2_000).last, Offload) == [Offload(1)]
+    scenario = one_device(host_store=100 * MIB)
+    assert moved_out(lets_go(scenario)) == []
+    scenario.send(events.SettingsChanged(replace(EVERY_BOUNDARY, host_store=400 * MIB)))
+    assert moved_out(scenario.at(2_000).last) == [1]
 
 
 def test_a_paused_job_that_has_its_device_to_itself_lets_others_compute(scenario: Scenario) -> None:

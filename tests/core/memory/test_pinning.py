@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from carpool.core import events
-from carpool.core.commands import DropStore, Offload, PinStore
+from carpool.core.commands import Command, DropStore, Offload, PinStore
 from carpool.core.model import MIB, DeviceSpec, JobId, Oversubscribe, Settings
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import FREE, P, Scenario, estimate, moved_out, of_kind
 
-FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
+
+def pins(commands: list[Command]) -> dict[JobId, int]:
+    return {command.job: command.size for command in of_kind(commands, PinStore)}
+
+
+def resident(scenario: Scenario, job: JobId, mib: int) -> list[Command]:
+    return [*scenario.start(job), *scenario.ask(job, P, mib)]
+
+
+def for_a_newcomer(scenario: Scenario) -> dict[JobId, int]:
+    """Job 1 has 600 MiB and computes; what is pinned when a job of unknown size asks for 700."""
+    scenario.want(1)
+    assert pins(scenario.start(2)) == {}
+    return pins(scenario.ask(2, P, 700))
 
 
 def crowd(settings: Settings = FREE, *, pins: bool = True, mode: Oversubscribe = Oversubscribe.AUTO) -> Scenario:
     scenario = Scenario(settings)
     scenario.send(events.DeviceAdded(DeviceSpec("cuda0", 1000 * MIB, oversubscribe=mode, pins=pins)))
     return scenario
-
-
-def pins(commands: list[object]) -> dict[JobId, int]:
-    return {command.job: command.size for command in commands if isinstance(command, PinStore)}
-
-
-def resident(scenario: Scenario, job: JobId, mib: int) -> list[object]:
-    return [*scenario.start(job), *scenario.ask(job, P, mib)]
 
 
 def has(scenario: Scenario, job: JobId) -> int:
@@ -35,26 +43,22 @@ def test_a_job_that_is_placed_where_not_all_have_enough_lets_the_others_be_pinne
     assert pins(resident(scenario, 1, 600)) == {}
     commands = scenario.start(2, estimate=estimate(700, 0))
     assert pins(commands) == {1: has(scenario, 1)}
-    assert not any(isinstance(command, Offload) for command in commands)
+    assert not moved_out(commands)
     assert scenario.machine._state.store_kept == has(scenario, 1)
 
 
 def test_a_job_of_unknown_size_lets_the_others_be_pinned_when_it_asks() -> None:
     scenario = crowd()
     resident(scenario, 1, 600)
-    scenario.want(1)
-    assert pins(scenario.start(2)) == {}
-    assert pins(scenario.ask(2, P, 700)) == {1: has(scenario, 1)}
-    assert any(isinstance(command, Offload) for command in scenario.release(1, 100))
+    assert for_a_newcomer(scenario) == {1: has(scenario, 1)}
+    assert moved_out(scenario.release(1, 100))
 
 
 def test_jobs_that_fit_together_are_not_pinned() -> None:
+    """Jobs of one lane use its memory by turns."""
     scenario = crowd()
     commands = [*resident(scenario, 1, 300), *resident(scenario, 2, 300), *scenario.start(3, estimate=estimate(300, 0))]
     assert pins(commands) == {}
-
-
-def test_jobs_of_one_lane_use_its_memory_by_turns() -> None:
     scenario = crowd()
     scenario.start(1, estimate=estimate(100, 700), persistent=100)
     assert pins(scenario.start(2, estimate=estimate(100, 700))) == {}
@@ -68,12 +72,16 @@ def test_what_grows_later_is_pinned_when_it_grows() -> None:
     assert pins(scenario.ask(1, P, 450)) == {}
 
 
-def test_host_devices_and_devices_without_oversubscription_pin_nothing() -> None:
-    for scenario in (crowd(pins=False), crowd(mode=Oversubscribe.OFF)):
-        resident(scenario, 1, 600)
-        scenario.want(1)
-        scenario.start(2)
-        assert pins(scenario.ask(2, P, 700)) == {}
+@pytest.mark.parametrize(
+    ("device", "immovable"),
+    [({"pins": False}, None), ({"mode": Oversubscribe.OFF}, None), ({}, "other processes have access to it")],
+    ids=["a host device", "without oversubscription", "memory that never moves"],
+)
+def test_what_is_not_moved_is_not_pinned(device: dict[str, Any], immovable: str | None) -> None:
+    scenario = crowd(**device)
+    resident(scenario, 1, 600)
+    scenario.send(events.TraitsSeen(1, immovable=immovable))
+    assert for_a_newcomer(scenario) == {}
 
 
 def test_the_budget_is_never_exceeded_and_a_move_comes_before_what_is_only_pinned() -> None:
@@ -83,15 +91,6 @@ def test_the_budget_is_never_exceeded_and_a_move_comes_before_what_is_only_pinne
     scenario.want(1)
     scenario.start(3)
     assert pins(scenario.ask(3, P, 500)) == {1: has(scenario, 1)}, "the second would be beyond the budget"
-    moved = [command for command in scenario.at(5000).last if isinstance(command, DropStore | Offload | PinStore)]
+    moved = of_kind(scenario.at(5000).last, DropStore | Offload | PinStore)
     assert moved == [DropStore(1), Offload(2)]
     assert scenario.machine._state.store_kept == has(scenario, 2)
-
-
-def test_memory_that_never_moves_is_not_pinned() -> None:
-    scenario = crowd()
-    resident(scenario, 1, 600)
-    scenario.send(events.TraitsSeen(1, immovable="other processes have access to it"))
-    scenario.want(1)
-    scenario.start(2)
-    assert pins(scenario.ask(2, P, 700)) == {}

@@ -34,10 +34,10 @@ def resting(scenario: Scenario, job: int, mib: int) -> None:
     scenario.start(job, estimate=estimate(mib, 0), persistent=mib)
 
 
-def text(scenario: Scenario, job: int) -> str:
-    reason = scenario.machine.explain(job)
-    assert reason is not None
-    return reason.text
+def computing(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.want(1)
+    scenario.ask(1, P, 600)
 
 
 @pytest.mark.parametrize("need", [others_have, reserve])
@@ -50,7 +50,7 @@ def test_a_job_leaves_for_other_programs_and_comes_back(scenario: Scenario, need
     assert need(scenario, 501) == [], "one is enough"
     scenario.send(events.Offloaded(job))
     scenario.want(job)
-    assert "other programs" in text(scenario, job)
+    assert "other programs" in scenario.why(job)
     assert any(isinstance(command, GrantMemory) and command.job == job for command in need(scenario, 0))
 
 
@@ -62,11 +62,6 @@ def test_what_they_use_leaves_them_room_to_grow(scenario: Scenario) -> None:
     assert scenario.machine.view().devices["host0"].free == 724 * MIB, "what they use lies in the reserve"
 
 
-def test_nobody_leaves_for_what_jobs_have_beside_their_grants(scenario: Scenario) -> None:
-    resting(scenario, 1, 900)
-    assert scenario.send(events.ForeignMemory("host0", 300 * MIB)) == []
-
-
 def test_an_estimate_is_given_up_first(scenario: Scenario) -> None:
     scenario.start(1, estimate=estimate(900, 0))
     assert reserve(scenario, 600) == []
@@ -74,9 +69,9 @@ def test_an_estimate_is_given_up_first(scenario: Scenario) -> None:
 
 
 def test_a_holder_is_asked_at_a_boundary_and_leaves_after_its_turn(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.want(1)
-    scenario.ask(1, P, 600)
+    computing(scenario)
+    assert RequestYield(1) in reserve(scenario, 500)
+    assert WithdrawYield(1) in reserve(scenario, 0), "what was asked is taken back"
     assert RequestYield(1) in reserve(scenario, 500)
     assert moved_out(scenario.release(1, ms=5)) == [1]
     scenario.want(1)
@@ -85,21 +80,10 @@ def test_a_holder_is_asked_at_a_boundary_and_leaves_after_its_turn(scenario: Sce
 
 
 def test_a_holder_that_comes_to_no_boundary_is_forced(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.want(1)
-    scenario.ask(1, P, 600)
+    computing(scenario)
     reserve(scenario, 500)
-    scenario.at(60_000)
-    assert RequestYield(1, forced=True) in scenario.last
+    assert RequestYield(1, forced=True) in scenario.at(60_000).last
     assert moved_out(scenario.release(1, ms=5, cause=Cause.FORCED)) == [1]
-
-
-def test_what_was_asked_is_taken_back(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.want(1)
-    scenario.ask(1, P, 600)
-    reserve(scenario, 500)
-    assert WithdrawYield(1) in reserve(scenario, 0)
 
 
 def test_what_cannot_be_moved_stays(scenario: Scenario) -> None:
@@ -109,9 +93,11 @@ def test_what_cannot_be_moved_stays(scenario: Scenario) -> None:
     assert scenario.job(1).granted == Memory(600 * MIB)
 
 
-def test_nobody_leaves_for_what_others_may_still_need(scenario: Scenario) -> None:
+def test_nobody_leaves_for_what_jobs_have_beside_their_grants_or_others_may_still_need(scenario: Scenario) -> None:
     """It would not fit any more, and wait for good, although there is room for all that is there."""
     resting(scenario, 1, 1000)
+    assert scenario.send(events.ForeignMemory("host0", 300 * MIB)) == []
+    scenario.send(events.ForeignMemory("host0", 0))
     assert moved_out(others_have(scenario, 8)) == []
     scenario.want(1)
     assert scenario.job(1).holder
