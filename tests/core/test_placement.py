@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, DenyMemory, GrantMemory, Placement, StartJob
+from carpool.core.commands import DenyMemory, GrantMemory, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceSpec, JobPhase, Load, Memory, Oversubscribe, Settings, Usage
 from carpool.core.placement import queue
@@ -21,7 +21,7 @@ from carpool.core.policies.placement import (
 )
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.core.state.state import State
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, started_on
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, of_kind, only, started_on
 
 BUSY = Load(950_000, 950_000, 600_000, 300_000)
 
@@ -43,26 +43,25 @@ def places(scenario: Scenario, *mib: int, first: int = 1) -> str:
     return found
 
 
+ALIKE = (100, 100, 100, 100, 100, 100)
+
+
 @pytest.mark.parametrize(
-    ("policy", "expected"),
+    ("policy", "devices", "jobs", "expected"),
     [
-        ("magm", "bacbbb"),
-        ("first-fit", "abcaaa"),
-        ("best-fit", "acbaaa"),
-        ("round-robin", "abcabc"),
-        ("lug", "bacbbb"),
-        ("exclusive", "abc---"),
+        ("magm", (600, 1000, 600), ALIKE, "bacbbb"),
+        ("first-fit", (600, 1000, 600), ALIKE, "abcaaa"),
+        ("best-fit", (600, 1000, 600), ALIKE, "acbaaa"),
+        ("round-robin", (600, 1000, 600), ALIKE, "abcabc"),
+        ("lug", (600, 1000, 600), ALIKE, "bacbbb"),
+        ("exclusive", (600, 1000, 600), ALIKE, "abc---"),
+        ("first-fit", (300, 1000), (200, 200, 200, 200, 60), "abbba"),
+        ("best-fit", (300, 1000), (200, 200, 90, 60), "abab"),
     ],
 )
-def test_the_order_of_each_policy(policy: str, expected: str) -> None:
-    """Idle devices come first under all of them."""
-    scenario = scene(600, 1000, 600, placement=policy)
-    assert places(scenario, 100, 100, 100, 100, 100, 100) == expected
-
-
-def test_a_device_that_does_not_take_the_job_is_passed() -> None:
-    assert places(scene(300, 1000, placement="first-fit"), 200, 200, 200, 200, 60) == "abbba"
-    assert places(scene(300, 1000, placement="best-fit"), 200, 200, 90, 60) == "abab"
+def test_the_order_of_each_policy(policy: str, devices: tuple[int, ...], jobs: tuple[int, ...], expected: str) -> None:
+    """Idle devices come first under all of them; a device that does not take the job is passed."""
+    assert places(scene(*devices, placement=policy), *jobs) == expected
 
 
 def test_the_least_active_device_first() -> None:
@@ -75,18 +74,13 @@ def test_the_least_active_device_first() -> None:
     assert places(scenario, 10, first=5) == "c"
 
 
-def test_nobody_joins_a_job_under_exclusive_and_the_reason_says_so() -> None:
+@pytest.mark.parametrize("changes", [False, True], ids=["it ends", "the policy changes"])
+def test_nobody_joins_a_job_under_exclusive_and_the_reason_says_so(changes: bool) -> None:
     scenario = scene(1000, placement="exclusive")
     places(scenario, 10, 10)
     assert scenario.why(2) == "waiting for exclusive use of a: job 1 there, and exclusive places no job beside others"
-    assert started_on(scenario.exit(1)) == [(2, "a")]
-
-
-def test_the_policy_changes_on_the_running_core() -> None:
-    scenario = scene(1000, placement="exclusive")
-    places(scenario, 10, 10)
-    changed = replace(EVERY_BOUNDARY, policy="pack", placement="magm")
-    assert started_on(scenario.send(events.SettingsChanged(changed))) == [(2, "a")]
+    changed = events.SettingsChanged(replace(EVERY_BOUNDARY, policy="pack", placement="magm"))
+    assert started_on(scenario.send(changed) if changes else scenario.exit(1)) == [(2, "a")]
 
 
 # Conditions
@@ -197,20 +191,13 @@ def test_among_equals_the_device_with_fewer_newcomers_comes_first() -> None:
     assert places(scenario, 1, first=6) == "a"
 
 
-def test_the_window_begins_once() -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_the_window_begins_once_and_ends_with_the_job(leaves: bool) -> None:
     scenario = scene(1000, warm_window_us=2_000_000, warm_limit=1)
     scenario.start(1, estimate=estimate(10, 10), persistent=10)
     scenario.at(1_500).want(1)
     scenario.submit(2, estimate=estimate(10, 10))
-    assert started_on(scenario.at(2_000).last) == [(2, "a")]
-
-
-def test_who_leaves_warms_up_no_more() -> None:
-    scenario = scene(1000, warm_window_us=2_000_000, warm_limit=1)
-    scenario.start(1, estimate=estimate(10, 10))
-    scenario.want(1)
-    scenario.submit(2, estimate=estimate(10, 10))
-    assert started_on(scenario.exit(1)) == [(2, "a")]
+    assert started_on(scenario.exit(1) if leaves else scenario.at(2_000).last) == [(2, "a")]
 
 
 def test_what_was_promised_stays_reserved_until_it_has_been_observed() -> None:
@@ -230,19 +217,13 @@ def test_growth_that_does_not_fit_fails_at_once_where_drivers_are_followed() -> 
     scenario = scene(1000, refuse_growth=1)
     for job in (1, 2):
         scenario.start(job)
-        assert GrantMemory in {type(command) for command in scenario.ask(job, P, 450)}, "nobody is measured first"
-    (answer,) = [command for command in scenario.ask(1, E, 300) if isinstance(command, DenyMemory)]
-    assert answer.reason.code == "no_memory" and answer.reason.text.startswith("needs 300 MiB of ephemeral memory")
+        assert of_kind(scenario.ask(job, P, 450), GrantMemory), "nobody is measured first"
+    reason = only(scenario.ask(1, E, 300), DenyMemory).reason
+    assert reason.code == "no_memory" and reason.text.startswith("needs 300 MiB of ephemeral memory")
     assert not scenario.machine.view().jobs[1].waiting_memory
 
 
 # What is written down
-
-
-def decision(commands: list[Command]) -> Placement:
-    (command,) = [command for command in commands if isinstance(command, StartJob)]
-    assert command.decision is not None
-    return command.decision
 
 
 def test_a_placement_says_what_it_was_decided_on() -> None:
@@ -252,7 +233,7 @@ def test_a_placement_says_what_it_was_decided_on() -> None:
     scenario.exit(2)
     scenario.send(events.DeviceLoad("a", BUSY))
     scenario.at(7)
-    made = decision(scenario.submit(3, estimate=estimate(600, 0)))
+    made = only(scenario.submit(3, estimate=estimate(600, 0)), StartJob).decision
     assert (made.job, made.policy, made.strict, made.when_us) == (3, "magm", False, 7000)
     assert [(row.device, row.chosen) for row in made.rows] == [("c", True), ("b", False), ("a", False)]
     _, small, busy = made.rows
@@ -263,25 +244,19 @@ def test_a_placement_says_what_it_was_decided_on() -> None:
     assert busy.key == (-900 * MIB, 1)
 
 
-def test_for_a_job_that_waits_the_present_is_told() -> None:
+def test_for_a_job_that_waits_the_present_is_told_and_asking_changes_nothing() -> None:
     scenario = scene(1000)
     places(scenario, 900, 500)
+    before = scenario.machine.view()
     found = scenario.machine.placement(2)
     assert found is not None
     (row,) = found.rows
     assert not row.chosen
     assert row.refusal is not None and row.refusal.text == scenario.why(2)
     assert scenario.machine.placement(1) is None
+    assert scenario.machine.view() == before
     scenario.exit(1)
     assert scenario.job(2).phase is JobPhase.STARTING
-
-
-def test_asking_changes_nothing() -> None:
-    scenario = scene(1000, 1000)
-    places(scenario, 900, 900, 500)
-    before = scenario.machine.view()
-    scenario.machine.placement(3)
-    assert scenario.machine.view() == before
 
 
 # Policies of others

@@ -10,13 +10,11 @@ from carpool.core import events
 from carpool.core.commands import EndJob, OpenLane, ResizeLane, StartJob
 from carpool.core.model import MIB, NUMBER_SETTINGS, DeviceSpec, Outcome, Sharing
 from carpool.core.placement.filters import FILTERS
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, of_kind, one_device, only
 
 
-def packed(**changes: object) -> Scenario:
-    made = Scenario(replace(EVERY_BOUNDARY, policy="pack", **changes))  # type: ignore[arg-type]
-    made.device("host0", 1000)
-    return made
+def packed(**changes: int) -> Scenario:
+    return one_device(policy="pack", **changes)
 
 
 def starts(commands: list[object]) -> list[tuple[int, int]]:
@@ -56,12 +54,12 @@ def test_the_devices_own_bound_counts_the_lanes_of_all_users() -> None:
     assert OpenLane(2, "host0", 2000, 0) in commands and starts(commands) == [(2, 2)]
 
 
-def test_the_number_of_lanes_is_bounded_by_settings_and_device() -> None:
-    for scenario in (packed(max_lanes=2), Scenario(replace(EVERY_BOUNDARY, policy="pack"))):
-        if not scenario.machine.view().devices:
-            scenario.device("host0", 1000, max_lanes=2)
-        lanes = [starts(scenario.submit(job, estimate=estimate(10, 10)))[0][1] for job in range(1, 5)]
-        assert len(set(lanes)) == 2
+@pytest.mark.parametrize(("by_settings", "by_device"), [(2, None), (None, 2)])
+def test_the_number_of_lanes_is_bounded(by_settings: int | None, by_device: int | None) -> None:
+    settings = replace(EVERY_BOUNDARY, policy="pack", max_lanes=by_settings)
+    scenario = one_device(settings=settings, max_lanes=by_device)
+    lanes = [starts(scenario.submit(job, estimate=estimate(10, 10)))[0][1] for job in range(1, 5)]
+    assert len(set(lanes)) == 2
 
 
 def test_devices_in_order_of_free_memory_and_pinned_jobs() -> None:
@@ -75,13 +73,17 @@ def test_devices_in_order_of_free_memory_and_pinned_jobs() -> None:
     assert scenario.job(4).device == "a"
 
 
-def test_what_can_never_run_is_refused_at_once(scenario: Scenario) -> None:
-    (command,) = scenario.submit(1, estimate=estimate(900, 200))
-    assert isinstance(command, EndJob) and command.outcome is Outcome.REFUSED
-    assert command.reason and command.reason.text == "needs 1.1 GiB, but the largest device, host0, holds 1000 MiB"
-    (command,) = scenario.submit(2, device="gpu7")
-    assert isinstance(command, EndJob) and command.reason
-    assert command.reason.text == "there is no device 'gpu7'; devices: host0"
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"estimate": estimate(900, 200)}, "needs 1.1 GiB, but the largest device, host0, holds 1000 MiB"),
+        ({"device": "gpu7"}, "there is no device 'gpu7'; devices: host0"),
+        ({"after": (99,)}, "the job waits for job 99, which does not exist"),
+    ],
+)
+def test_what_can_never_run_is_refused_at_once(scenario: Scenario, spec: dict[str, object], text: str) -> None:
+    command = only(scenario.submit(1, **spec), EndJob)
+    assert (command.outcome, command.reason.text) == (Outcome.REFUSED, text)
 
 
 def test_dependencies(scenario: Scenario) -> None:
@@ -91,17 +93,10 @@ def test_dependencies(scenario: Scenario) -> None:
     assert starts(scenario.exit(1)) == [(2, 2)]
     scenario.submit(3, after=(2,))
     scenario.submit(4, after=(3,))
-    commands = scenario.exit(2, code=1)
-    assert [(c.job, c.outcome) for c in commands if isinstance(c, EndJob)] == [
-        (2, Outcome.FAILED),
-        (3, Outcome.REFUSED),
-        (4, Outcome.REFUSED),
-    ]
+    ended = [(end.job, end.outcome) for end in of_kind(scenario.exit(2, code=1), EndJob)]
+    assert ended == [(2, Outcome.FAILED), (3, Outcome.REFUSED), (4, Outcome.REFUSED)]
     assert scenario.why(4) == "job 3, which it waits for, ended: refused"
-    (late,) = scenario.submit(5, after=(2,))
-    assert isinstance(late, EndJob) and late.outcome is Outcome.REFUSED
-    (unknown,) = scenario.submit(6, after=(99,))
-    assert isinstance(unknown, EndJob) and unknown.reason and "does not exist" in unknown.reason.text
+    assert only(scenario.submit(5, after=(2,)), EndJob).outcome is Outcome.REFUSED, "late"
 
 
 def test_fifo_stops_at_the_first_that_does_not_fit_and_pack_goes_on() -> None:
@@ -171,9 +166,8 @@ def test_a_large_job_does_not_starve() -> None:
 
 def test_a_reservation_goes_with_its_job() -> None:
     scenario = packed(reserve_after_us=1_000_000)
-    scenario.submit(1, estimate=estimate(300, 100))
-    scenario.submit(2, estimate=estimate(800, 100))
-    scenario.submit(3, estimate=estimate(100, 100))
+    for job, persistent in ((1, 300), (2, 800), (3, 100)):
+        scenario.submit(job, estimate=estimate(persistent, 100))
     scenario.at(2_000)
     scenario.submit(4, estimate=estimate(10, 10))
     assert starts(scenario.send(events.CancelRequested(2))) != []
@@ -212,25 +206,20 @@ def test_under_mps_only_one_user_is_on_a_device_at_a_time() -> None:
     assert scenario.submit(3, owner=8, estimate=estimate(100, 100)) == []
     assert scenario.why(3) == "waiting for a lane: all 2 of gpu0 are another user's"
     scenario.send(events.CancelRequested(2))
-    scenario.send(events.ProcessExited(2, 0, None))
-    assert starts(scenario.send(events.ProcessExited(1, 0, None))) == [(3, 3)]
+    scenario.exit(2)
+    assert starts(scenario.exit(1)) == [(3, 3)]
 
 
 def test_an_exclusive_job_waits_for_an_empty_device_and_keeps_it(scenario: Scenario) -> None:
     scenario.start(1, estimate=estimate(10, 10))
     assert scenario.submit(2, estimate=estimate(10, 10), exclusive=True) == []
     assert scenario.why(2) == "waiting for exclusive use of host0: job 1 there"
-    assert starts(scenario.send(events.ProcessExited(1, 0, None))) == [(2, 2)]
+    assert starts(scenario.exit(1)) == [(2, 2)]
     assert scenario.submit(3, estimate=estimate(10, 10)) == []
     assert scenario.why(3) == "job 2 has exclusive use of host0"
-    assert starts(scenario.send(events.ProcessExited(2, 0, None))) == [(3, 3)]
-
-
-def test_an_exclusive_job_takes_the_device_that_is_empty(scenario: Scenario) -> None:
+    assert starts(scenario.exit(2)) == [(3, 3)]
     scenario.device("host1", 500)
-    scenario.start(1, estimate=estimate(10, 10))
-    (started,) = [c for c in scenario.submit(2, estimate=estimate(10, 10), exclusive=True) if isinstance(c, StartJob)]
-    assert started.device == "host1"
+    assert only(scenario.submit(4, estimate=estimate(10, 10), exclusive=True), StartJob).device == "host1"
 
 
 def test_an_exclusive_job_is_not_passed_over_for_ever() -> None:
@@ -241,8 +230,8 @@ def test_an_exclusive_job_is_not_passed_over_for_ever() -> None:
     scenario.at(2000)
     assert scenario.submit(4, estimate=estimate(10, 10)) == []
     assert scenario.why(4) == "host0 is kept for job 2, which has waited too long"
-    scenario.send(events.ProcessExited(1, 0, None))
-    assert [job for job, _ in starts(scenario.send(events.ProcessExited(3, 0, None)))] == [2]
+    scenario.exit(1)
+    assert [job for job, _ in starts(scenario.exit(3))] == [2]
 
 
 # The list of filters: what it says of each is so
