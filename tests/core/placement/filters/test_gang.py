@@ -10,8 +10,8 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, OpenLane, StartJob
 from carpool.core.events import IllegalTransition
-from carpool.core.model import MIB, JobPhase, JobSpec, Memory, Outcome, Usage
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from carpool.core.model import MIB, JobSpec, Memory, Outcome
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, adopted, estimate, only
 
 
 def scene(count: int, **changes: Any) -> Scenario:
@@ -58,50 +58,50 @@ def test_all_or_nothing() -> None:
     assert started(scenario.exit(1)) == [(2, ("a", "b"))]
 
 
-@pytest.mark.parametrize("phase", ["starting", "running", "attached"])
+@pytest.mark.parametrize("phase", ["starting", "running", "attached", "detached"])
 def test_a_cancelled_one_keeps_them_until_it_has_ended(phase: str) -> None:
     scenario = scene(2)
     scenario.submit(1, gang=2)
     if phase != "starting":
         scenario.send(events.ProcessStarted(1))
-    if phase == "attached":
+    if phase in ("attached", "detached"):
         scenario.send(events.Attached(1))
         scenario.want(1)
-    scenario.send(events.CancelRequested(1))
+    if phase == "detached":
+        scenario.send(events.Detached(1))
     assert scenario.submit(2) == []
+    assert started(scenario.send(events.CancelRequested(1))) == []
     ended = events.StartFailed(1, "gone") if phase == "starting" else events.ProcessExited(1, None, 15)
     assert len(started(scenario.send(ended))) == 1
     assert all(device.alone is None for device in scenario.machine.view().devices.values())
 
 
-def test_a_detached_one_keeps_them() -> None:
-    scenario = scene(2)
-    scenario.start(1, gang=2)
-    scenario.send(events.Detached(1))
-    assert scenario.submit(2) == []
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"gang": 3}, "needs 3 devices, but there are 2"),
+        ({"gang": 2, "device": "a"}, "needs 2 devices, but it may use 1"),
+        ({"gang": 2, "estimate": estimate(1001, 0)}, "needs 1001 MiB on each of 2 devices, but only 0 hold so much"),
+        ({"gang": 2, "checkpoint": True}, "checkpoint jobs support one device; the job needs 2"),
+    ],
+)
+def test_what_can_never_run_is_refused(spec: dict[str, Any], text: str) -> None:
+    command = only(scene(2).submit(1, **spec), EndJob)
+    assert (command.outcome, command.reason.text) == (Outcome.REFUSED, text)
 
 
-def test_what_can_never_run_is_refused() -> None:
-    scenario = scene(2)
-    for job, spec, text in (
-        (1, {"gang": 3}, "needs 3 devices, but there are 2"),
-        (2, {"gang": 2, "device": "a"}, "needs 2 devices, but it may use 1"),
-        (3, {"gang": 2, "estimate": estimate(1001, 0)}, "needs 1001 MiB on each of 2 devices, but only 0 hold so much"),
-        (4, {"gang": 2, "checkpoint": True}, "checkpoint jobs support one device; the job needs 2"),
-    ):
-        (command,) = scenario.submit(job, **spec)
-        assert isinstance(command, EndJob) and command.reason is not None
-        assert (command.outcome, command.reason.text) == (Outcome.REFUSED, text)
+def one_on_each(scenario: Scenario, *jobs: int) -> None:
+    """Jobs on devices a, b, c ... in this order."""
+    for job, device in zip(jobs, "abcdef", strict=False):
+        scenario.start(job, device=device)
 
 
 def test_it_does_not_starve_among_jobs_that_come_and_go() -> None:
     """Each of three devices always has a small job; then one after another is kept for the large job."""
     scenario = scene(3, reserve_after_us=1_000_000)
-    for job, device in ((1, "a"), (2, "b"), (3, "c")):
-        scenario.start(job, device=device)
+    one_on_each(scenario, 1, 2, 3)
     scenario.submit(4, gang=2)
-    for job, device in ((5, "a"), (6, "b"), (7, "c")):
-        scenario.start(job, device=device)
+    one_on_each(scenario, 5, 6, 7)
     scenario.at(1_000)
     assert kept(scenario) == {"a": 4}, "one device is let run empty"
     assert scenario.submit(8, device="a") == []
@@ -116,8 +116,7 @@ def test_it_does_not_starve_among_jobs_that_come_and_go() -> None:
 
 def test_devices_that_become_idle_are_kept_before_others_take_them() -> None:
     scenario = scene(3, reserve_after_us=1_000_000)
-    for job, device in ((1, "a"), (2, "b"), (3, "c")):
-        scenario.start(job, device=device)
+    one_on_each(scenario, 1, 2, 3)
     scenario.submit(4, gang=3)
     scenario.start(5, device="a")
     scenario.at(1_000)
@@ -129,8 +128,7 @@ def test_devices_that_become_idle_are_kept_before_others_take_them() -> None:
 
 def test_only_the_first_overdue_one_has_a_part_of_its_devices_kept() -> None:
     scenario = scene(4, reserve_after_us=1_000_000)
-    for job, device in ((1, "a"), (2, "b"), (3, "c"), (4, "d")):
-        scenario.start(job, device=device)
+    one_on_each(scenario, 1, 2, 3, 4)
     scenario.submit_each(5, 6, gang=3)
     scenario.start(7, device="d")
     scenario.at(2_000)
@@ -146,8 +144,7 @@ def test_only_the_first_overdue_one_has_a_part_of_its_devices_kept() -> None:
 
 def test_none_is_kept_for_a_job_that_is_cancelled() -> None:
     scenario = scene(2, reserve_after_us=1_000_000)
-    for job, device in ((1, "a"), (2, "b")):
-        scenario.start(job, device=device)
+    one_on_each(scenario, 1, 2)
     scenario.submit(3, gang=2)
     scenario.start(4, device="b")
     scenario.at(1_000)
@@ -203,9 +200,8 @@ def test_one_that_foreign_memory_keeps_from_running_keeps_nobody_else() -> None:
 
 
 def found(job: int, device: str, *further: str, attached: bool = True) -> events.Adopted:
-    lane = 3 if attached else None
-    what = (Memory(MIB, MIB) if attached else Memory(), attached, False, False, False, Usage(), 0)
-    return events.Adopted(job, JobPhase.RUNNING, device, lane, *what, further=further)
+    seat = {"lane": 3, "granted": Memory(MIB, MIB), "attached": True} if attached else {}
+    return adopted(job, device, further=further, **seat)
 
 
 @pytest.mark.parametrize("attached", [True, False])
@@ -231,8 +227,7 @@ def test_a_device_that_is_gone_is_no_device_of_it() -> None:
 
 def test_a_device_that_others_have_taken_of_is_kept_for_nobody_whom_it_cannot_hold() -> None:
     scenario = scene(2)
-    for job, device in ((1, "a"), (2, "b")):
-        scenario.start(job, device=device)
+    one_on_each(scenario, 1, 2)
     scenario.submit(3, gang=2, estimate=estimate(960, 10))
     scenario.start(4, device="a")
     scenario.at(61_000)

@@ -66,13 +66,19 @@ def test_earlier_runs_of_a_command_say_what_it_needs() -> None:
     assert submitted(scenario, 8) == []
 
 
-def test_none_that_needs_less_overtakes_and_none_starves() -> None:
-    scenario = made(2 * GUESS)
+def after_a_large_one(free: int, settings: Any = EAGER) -> Scenario:
+    """Job 1, of kind large, runs and has five times as much as is expected of an unknown job; ``free`` MiB are left."""
+    scenario = made(2 * GUESS, settings)
     submitted(scenario, 1, kind="large")
     scenario.send(events.ProcessStarted(1))
-    measure(scenario, 100, j1=5 * GUESS)
+    measure(scenario, free, j1=5 * GUESS)
+    return scenario
+
+
+def test_none_that_needs_less_overtakes_and_none_starves() -> None:
+    scenario = after_a_large_one(100)
     assert submitted(scenario, 2, kind="large") == submitted(scenario, 3) == []
-    scenario.send(events.HostMeasured(2 * GUESS * MIB, 1, {}))
+    measure(scenario, 2 * GUESS)
     assert submitted(scenario, 4) == [], "though there would be room for it"
     assert scenario.why(2).startswith(
         f"needs {5 * GUESS / 1024:.1f} GiB of the machine's memory; the machine has 512 MiB"
@@ -85,13 +91,10 @@ def test_none_that_needs_less_overtakes_and_none_starves() -> None:
 
 
 def test_a_job_that_comes_first_says_behind_which_one_it_waits() -> None:
-    scenario = made(2 * GUESS, settings=replace(EAGER, policy="srtf"))
-    submitted(scenario, 1, kind="large")
-    scenario.send(events.ProcessStarted(1))
-    measure(scenario, 100, j1=5 * GUESS)
+    scenario = after_a_large_one(100, replace(EAGER, policy="srtf"))
     known = estimate(1, 1, iteration_us=1000)
     assert submitted(scenario, 2, kind="large", iterations=500, estimate=known) == []
-    scenario.send(events.HostMeasured(2 * GUESS * MIB, 1, {}))
+    measure(scenario, 2 * GUESS)
     assert submitted(scenario, 3, iterations=20, estimate=known) == []
     assert scenario.machine.view().queue == (3, 2)
     assert scenario.why(3) == "waiting behind job 2, which waits for memory of the machine"
@@ -107,10 +110,7 @@ def test_a_job_that_has_left_the_queue_is_in_the_way_of_no_other() -> None:
 
 
 def test_a_job_that_needed_less_than_one_that_is_cancelled_starts() -> None:
-    scenario = made(2 * GUESS)
-    submitted(scenario, 1, kind="large")
-    scenario.send(events.ProcessStarted(1))
-    measure(scenario, 2 * GUESS, j1=5 * GUESS)
+    scenario = after_a_large_one(2 * GUESS)
     assert submitted(scenario, 2, 3, kind="large") == submitted(scenario, 4) == []
     scenario.send(events.HoldChanged(2, "root"))
     assert started(scenario.send(events.CancelRequested(3))) == [4]

@@ -24,6 +24,10 @@ def scenario(devices: int = 1, **changes: object) -> Scenario:
     return made
 
 
+def reservations(made: Scenario) -> set[int | None]:
+    return {device.reservation for device in made.machine.view().devices.values()}
+
+
 def small(made: Scenario, job: int, owner: int, **spec: object) -> list[int]:
     return started(list(made.submit(job, owner, estimate=estimate(10, 10), **spec)))
 
@@ -110,16 +114,16 @@ def test_no_device_is_kept_for_a_job_over_a_limit() -> None:
     """Others that are placed meanwhile have not held it up; once the limit allows it, it may be held up again."""
     made = scenario(user_running=1, reserve_after_us=1_000_000, policy="pack")
     small(made, 1, ANNA)
-    assert started(list(made.submit(2, ANNA, estimate=estimate(985, 10)))) == []
+    assert started(made.submit(2, ANNA, estimate=estimate(985, 10))) == []
     small(made, 3, BEN)
     assert started(made.at(5_000).last) == []
-    assert made.machine.view().devices["host0"].reservation is None
+    assert reservations(made) == {None}
     change(made, user_running=2)
     made.at(7_000)
-    assert made.machine.view().devices["host0"].reservation == 2
+    assert reservations(made) == {2}
     assert small(made, 4, ANNA) == []
     assert change(made, user_running=1) == []
-    assert made.machine.view().devices["host0"].reservation is None
+    assert reservations(made) == {None}
     assert small(made, 5, BEN + 1) == [5]
 
 
@@ -129,9 +133,9 @@ def test_a_job_for_several_devices_over_a_limit_keeps_none_for_itself() -> None:
     assert small(made, 2, ANNA, gang=2) == []
     small(made, 3, BEN)
     made.at(2_000)
-    assert {device.reservation for device in made.machine.view().devices.values()} != {None}
+    assert reservations(made) != {None}
     change(made, user_running=1)
-    assert {device.reservation for device in made.machine.view().devices.values()} == {None}
+    assert reservations(made) == {None}
     assert small(made, 4, BEN + 1) == [4]
 
 
