@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,7 @@ def ends(results: Sequence[JobResult]) -> list[Micros]:
         {"iterations": 1, "iteration_us": 1},
         {"iterations": 3001, "iteration_us": 997, "host_us": 2},
         {"utilization_ppm": 123_457},
+        {"duration_us": 1_234_567},
     ],
     ids=str,
 )
@@ -98,13 +100,7 @@ def test_alone_a_job_takes_its_duration(policy: str, shape: dict[str, int], inte
     alone = replace(TraceJob("A", 700_001, 3 * SECOND, persistent=GIB, ephemeral=GIB), **shape)
     more = {"interference": interference} if interference else {}
     (one,) = run(policy, alone, **more)
-    assert (one.outcome, one.jct_us, one.attempts, one.preemptions) == (Outcome.SUCCEEDED, 3 * SECOND, 1, 0)
-
-
-@every_policy
-def test_a_duration_that_is_no_multiple_of_anything(policy: str) -> None:
-    (one,) = run(policy, TraceJob("A", 0, 1_234_567))
-    assert ends([one]) == [1_234_567]
+    assert (one.outcome, one.jct_us, one.attempts, one.preemptions) == (Outcome.SUCCEEDED, alone.duration_us, 1, 0)
 
 
 @every_policy
@@ -144,30 +140,26 @@ def test_pack_two_halves_make_a_whole() -> None:
     assert result.busy_us == 2 * SECOND
 
 
-def test_pack_two_that_need_the_whole_device_run_at_half_speed() -> None:
-    assert ends(run("pack", *pair())) == [4 * SECOND, 4 * SECOND]
-
-
-def test_pack_the_longer_one_runs_faster_when_it_is_alone() -> None:
-    """Half speed until B has done its 1 s, at 2.  A has done 1 then, and does its other 2 alone: 4."""
-    assert ends(run("pack", *pair(takes=(3, 1)))) == [4 * SECOND, 2 * SECOND]
-
-
-def test_pack_a_later_one_slows_the_earlier_one_from_then_on() -> None:
-    """1: A has done 1 of 2, B comes.  3: A has done its second at half speed, B 1 of 2.  4: B ends."""
-    results = run("pack", job("A", takes=2), job("B", at=1, takes=2))
-    assert ends(results) == [3 * SECOND, 4 * SECOND]
-
-
-def test_pack_three_of_different_utilization() -> None:
-    """0.8 + 0.4 + 0.4 = 1.6: everybody at 1 / 1.6 = 0.625, so 1 s takes 1.6 s."""
-    jobs = [job(str(share), takes=1, utilization_ppm=share) for share in (800_000, 400_001, 399_999)]
-    assert ends(run("pack", *jobs)) == [1_600_000] * 3
-
-
-def test_pack_utilization_below_the_whole_device_slows_nobody() -> None:
-    results = run("pack", job("A", takes=2, utilization_ppm=600_000), job("B", at=1, takes=1, utilization_ppm=300_000))
-    assert ends(results) == [2 * SECOND, 2 * SECOND]
+@pytest.mark.parametrize(
+    ("jobs", "ends_s"),
+    [
+        # 2 s each, at half speed.
+        (pair(), [4, 4]),
+        # Half speed until B has done its 1 s, at 2.  A has done 1 then, and does its other 2 alone: 4.
+        (pair(takes=(3, 1)), [4, 2]),
+        # 1: A has done 1 of 2, B comes.  3: A has done its second at half speed, B 1 of 2.  4: B ends.
+        ([job("A", takes=2), job("B", at=1, takes=2)], [3, 4]),
+        # 0.8 + 0.4 + 0.4 = 1.6: everybody at 1 / 1.6 = 0.625, so 1 s takes 1.6 s.
+        ([job(str(ppm), takes=1, utilization_ppm=ppm) for ppm in (800_000, 400_001, 399_999)], [1.6, 1.6, 1.6]),
+        # Below the whole device nobody is slowed.
+        ([job("A", takes=2, utilization_ppm=600_000), job("B", at=1, takes=1, utilization_ppm=300_000)], [2, 2]),
+        # Each iteration: 10 ms of device, 10 ms of host.  On average each asks for half a device.
+        ([replace(one, duration_us=4 * SECOND, host_us=ITERATION) for one in pair()], [4, 4]),
+    ],
+    ids=["two", "the longer one alone", "a later one", "three", "below the whole device", "half on the host"],
+)
+def test_pack_slows_those_who_need_more_than_the_device(jobs: list[TraceJob], ends_s: list[float]) -> None:
+    assert ends(run("pack", *jobs)) == [round(end * SECOND) for end in ends_s]
 
 
 def test_pack_the_device_is_never_busier_than_whole() -> None:
@@ -178,22 +170,14 @@ def test_pack_the_device_is_never_busier_than_whole() -> None:
     assert alone.busy_us == pytest.approx(1.5 * SECOND, rel=1e-4)
 
 
-def test_pack_who_is_on_the_host_half_of_the_time_leaves_half_of_the_device() -> None:
-    """Each iteration: 10 ms of device, 10 ms of host.  On average each asks for half a device."""
-    halves = [replace(one, duration_us=4 * SECOND, host_us=ITERATION) for one in pair()]
-    assert ends(run("pack", *halves)) == [4 * SECOND, 4 * SECOND]
-
-
 @pytest.mark.parametrize("utilization_ppm", [WHOLE_PPM, WHOLE_PPM // 2, WHOLE_PPM // 100])
-def test_pack_timeslice_halves_the_speed_of_two_whatever_they_use(utilization_ppm: int) -> None:
-    results = run("pack", *pair(utilization_ppm), interference=Timeslice())
-    assert ends(results) == [4 * SECOND, 4 * SECOND]
-
-
-def test_pack_timeslice_gives_the_whole_device_back() -> None:
-    """The same as under concurrent execution with utilizations of 1: 2 for B, then 2 more alone for A."""
-    results = run("pack", *pair(WHOLE_PPM // 2, takes=(3, 1)), interference=Timeslice())
-    assert ends(results) == [4 * SECOND, 2 * SECOND]
+@pytest.mark.parametrize(("takes", "ends_s"), [((2, 2), [4, 4]), ((3, 1), [4, 2])])
+def test_pack_timeslice_halves_the_speed_of_two_whatever_they_use(
+    utilization_ppm: int, takes: tuple[float, float], ends_s: list[int]
+) -> None:
+    """As under concurrent execution with utilizations of 1; the one that is left has the whole device back."""
+    results = run("pack", *pair(utilization_ppm, takes), interference=Timeslice())
+    assert ends(results) == [end * SECOND for end in ends_s]
 
 
 @pytest.mark.parametrize("policy", ONE_LANE)
@@ -210,17 +194,12 @@ def test_in_one_lane_nobody_computes_beside_the_holder(policy: str) -> None:
 # turns
 
 
-def test_fair_two_equal_jobs_end_together() -> None:
-    """4 s of device time for both; in turns of a quantum, so the first ends at most two quanta before the second."""
-    first, second = sorted(ends(run("fair", *pair())))
-    assert second == 4 * SECOND
-    assert 4 * SECOND - 2 * QUANTUM <= first < 4 * SECOND
-
-
-def test_fair_three_equal_jobs_end_together() -> None:
-    results = run("fair", *(job(name, takes=1) for name in "ABC"))
-    assert max(ends(results)) == 3 * SECOND
-    assert min(ends(results)) >= 3 * SECOND - 3 * QUANTUM
+@pytest.mark.parametrize(("names", "takes"), [("AB", 2), ("ABC", 1)])
+def test_fair_equal_jobs_end_together(names: str, takes: int) -> None:
+    """In turns of a quantum, so the first ends at most a quantum for each before the last."""
+    found = ends(run("fair", *(job(name, takes=takes) for name in names)))
+    assert max(found) == len(names) * takes * SECOND
+    assert max(found) - len(names) * QUANTUM <= min(found) < max(found)
 
 
 def test_fair_a_newcomer_does_not_have_to_catch_up() -> None:
@@ -265,32 +244,28 @@ def test_srtf_a_short_one_goes_first() -> None:
     assert (long.preemptions, short.preemptions) == (1, 0)
 
 
-def test_srtf_a_longer_one_waits() -> None:
-    """3: A has 2 left, B needs 3."""
-    assert ends(run("srtf", job("A", takes=5), job("B", at=3, takes=3))) == [5 * SECOND, 8 * SECOND]
-
-
 def test_srtf_orders_those_that_wait_by_what_remains() -> None:
     """All at 0: C 1, B 2, A 3.  A may have a turn first, because it comes first: one quantum of it is allowed."""
     results = run("srtf", job("A", takes=3), job("B", takes=2), job("C", takes=1))
     for one, wanted in zip(results, (6 * SECOND, 3 * SECOND, 1 * SECOND), strict=True):
         assert wanted <= one.ended_us <= wanted + QUANTUM + ITERATION
     assert results[0].ended_us == 6 * SECOND
+    longer = run("srtf", job("A", takes=5), job("B", at=3, takes=3))
+    assert ends(longer) == [5 * SECOND, 8 * SECOND], "at 3 A has 2 left, and B needs 3"
 
 
 def test_pack_shares_a_lane_where_memory_ends() -> None:
-    """2 + 12 GiB each: the lane of 12 is shared, so both are placed at once and take turns."""
-    results = run("pack", *(job(name, takes=2, memory=(2, 12)) for name in "AB"))
-    first, second = sorted(ends(results))
+    """2 + 12 GiB each: the lane of 12 is shared, so both are placed at once and take turns.
+
+    Users never share a lane: there the second is placed when the first has ended.
+    """
+    pair = [job(name, takes=2, memory=(2, 12)) for name in "AB"]
+    first, second = sorted(ends(run("pack", *pair)))
     assert second == 4 * SECOND
     assert first >= 4 * SECOND - 2 * QUANTUM
-
-
-def test_users_never_share_a_lane() -> None:
-    """The same, but of two users: B is placed when A has ended."""
-    first, second = run("pack", job("A", takes=2, memory=(2, 12)), job("B", takes=2, memory=(2, 12), owner=1))
-    assert ends([first, second]) == [2 * SECOND, 4 * SECOND]
-    assert second.started_us == 2 * SECOND
+    mine, theirs = run("pack", pair[0], replace(pair[1], owner=1))
+    assert ends([mine, theirs]) == [2 * SECOND, 4 * SECOND]
+    assert theirs.started_us == 2 * SECOND
 
 
 # memory
@@ -319,27 +294,23 @@ def test_memory_is_recorded(policy: str) -> None:
     assert 5 * GIB <= max(result.recording.memory[0].values) <= 6 * GIB
 
 
-@pytest.mark.parametrize("policy", ["fair", "pack"])
-def test_a_small_job_goes_ahead_of_a_large_one(policy: str) -> None:
+@pytest.mark.parametrize("policy", ["fair", "pack", "fifo"])
+def test_a_small_job_goes_ahead_of_a_large_one_but_under_fifo(policy: str) -> None:
     """A and B do not fit together; C fits beside A."""
     large = [job(name, takes=2, memory=(9, 1)) for name in "AB"]
     first, second, small = run(policy, *large, job("C", at=0.5, takes=0.5), oversubscribe=OFF)
-    assert small.ended_us < first.ended_us <= second.ended_us
-    assert second.started_us is not None
-    assert second.started_us >= first.ended_us
-
-
-def test_fifo_a_small_job_waits_behind_a_large_one() -> None:
-    large = [job(name, takes=2, memory=(9, 1)) for name in "AB"]
-    results = run("fifo", *large, job("C", at=0.5, takes=0.5), oversubscribe=OFF)
-    assert ends(results) == [2 * SECOND, 4 * SECOND, 4_500_000]
+    if policy == "fifo":
+        assert ends([first, second, small]) == [2 * SECOND, 4 * SECOND, 4_500_000]
+    else:
+        assert small.ended_us < first.ended_us <= second.ended_us
+        assert second.started_us is not None and second.started_us >= first.ended_us
 
 
 @every_policy
-@pytest.mark.parametrize("memory", [(17, 0), (1, 16), (8, 9)])
-def test_a_job_larger_than_the_device_is_refused(policy: str, memory: tuple[int, int]) -> None:
+@pytest.mark.parametrize("large", [{"memory": (17, 0)}, {"memory": (1, 16)}, {"memory": (8, 9)}, {"gpus": 3}], ids=str)
+def test_a_job_larger_than_the_device_or_the_machine_is_refused(policy: str, large: dict[str, Any]) -> None:
     """It holds up nobody."""
-    refused, other = run(policy, job("A", takes=1, memory=memory), job("B", takes=1))
+    refused, other = run(policy, job("A", takes=1, **large), job("B", takes=1), devices=2)
     assert (refused.outcome, refused.started_us, refused.service_us) == (Outcome.REFUSED, None, 0)
     assert refused.reason
     assert ends([other]) == [1 * SECOND]
@@ -356,14 +327,6 @@ def test_a_gang_has_its_devices_to_itself(policy: str) -> None:
         policy, *(job(name, takes=1, gpus=gpus) for name, gpus in (("A", 2), ("B", 1), ("C", 3))), devices=3
     )
     assert ends([gang, other, last]) == [1 * SECOND, 1 * SECOND, 2 * SECOND]
-
-
-@every_policy
-def test_a_gang_larger_than_the_machine_is_refused(policy: str) -> None:
-    refused, other = run(policy, job("A", takes=1, gpus=3), job("B", takes=1), devices=2)
-    assert (refused.outcome, refused.started_us, refused.service_us) == (Outcome.REFUSED, None, 0)
-    assert refused.reason
-    assert ends([other]) == [1 * SECOND]
 
 
 # everything at once
@@ -408,23 +371,21 @@ def test_a_switch_costs_whoever_comes_back(policy: str) -> None:
 
 
 @every_policy
-@pytest.mark.parametrize(("retries", "ended_ms", "attempts"), [(0, 1100, 1), (1, 3100, 2)])
-def test_a_job_dies_at_its_share_of_the_work(policy: str, retries: int, ended_ms: int, attempts: int) -> None:
-    """55 of 100 iterations of 20 ms are done; a second attempt does all of them."""
+@pytest.mark.parametrize(
+    ("retries", "checkpoint_ms", "ended_ms", "attempts"), [(0, None, 1100, 1), (1, None, 3100, 2), (1, 500, 2100, 2)]
+)
+def test_a_job_dies_at_its_share_of_the_work(
+    policy: str, retries: int, checkpoint_ms: int | None, ended_ms: int, attempts: int
+) -> None:
+    """55 of 100 iterations of 20 ms are done; a second attempt does all of them, or goes on from the last checkpoint.
+
+    That is at 1 s, so 1 s is left.
+    """
     failing = TraceJob("A", 0, 2 * SECOND, iterations=100, iteration_us=20 * MS, fails_at_ppm=550_000)
+    failing = replace(failing, checkpoint_us=checkpoint_ms and checkpoint_ms * MS)
     (one,) = run(policy, failing, retries=retries)
     assert one.outcome == (Outcome.SUCCEEDED if retries else Outcome.FAILED)
     assert (one.ended_us, one.attempts) == (ended_ms * MS, attempts)
-
-
-@every_policy
-def test_a_retry_goes_on_from_its_checkpoint(policy: str) -> None:
-    """1.1 s are done when it dies; the last checkpoint is at 1 s, so 1 s is left."""
-    failing = TraceJob(
-        "A", 0, 2 * SECOND, iterations=100, iteration_us=20 * MS, fails_at_ppm=550_000, checkpoint_us=500 * MS
-    )
-    (one,) = run(policy, failing, retries=1)
-    assert (one.outcome, one.ended_us, one.attempts) == (Outcome.SUCCEEDED, 2_100_000, 2)
 
 
 def test_services_that_mostly_idle_share_a_device_without_waiting_for_each_other() -> None:
