@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -17,13 +18,16 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.result import Result
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
-from tests.sim.reference import RULES, Expected, Rule, crowded_trace, in_scale, scattered_trace, schedule
+from tests.sim.reference import RULES, Rule, crowded_trace, in_scale, scattered_trace, schedule
 
 TRACES_PER_RULE = examples(200, fewer=70)
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 #: One job of a trace in which nearly everything coincides: (submission, duration, devices).
 coinciding = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 10), st.integers(1, 8)), min_size=1, max_size=14)
+
+
+FIGURES = attrgetter(*("outcome", "started_us", "ended_us", "service_us", "queueing_us", "waiting_us", "preemptions"))
 
 
 def disagreements(jobs: Sequence[TraceJob], devices: int, rule: Rule) -> list[str]:
@@ -34,37 +38,14 @@ def disagreements(jobs: Sequence[TraceJob], devices: int, rule: Rule) -> list[st
     return [
         f"{one.job}: expected {wanted}, got {got}"
         for index, one in enumerate(expected)
-        if (wanted := told(one)) != (got := reported(result, index))
+        if (wanted := (FIGURES(one), sorted(one.intervals * one.job.gpus))) != (got := reported(result, index))
     ]
-
-
-def told(one: Expected) -> tuple[object, ...]:
-    return (
-        one.outcome,
-        one.started_us,
-        one.ended_us,
-        one.service_us,
-        one.queueing_us,
-        one.waiting_us,
-        one.preemptions,
-        sorted(one.intervals * one.job.gpus),
-    )
 
 
 def reported(result: Result, index: int) -> tuple[object, ...]:
     assert result.recording is not None
-    one = result.jobs[index]
     spans = [span for span in result.recording.spans if span.job == index]
-    return (
-        one.outcome,
-        one.started_us,
-        one.ended_us,
-        one.service_us,
-        one.queueing_us,
-        one.waiting_us,
-        one.preemptions,
-        sorted((span.begin_us, span.end_us) for span in spans),
-    )
+    return FIGURES(result.jobs[index]), sorted((span.begin_us, span.end_us) for span in spans)
 
 
 def check(jobs: Sequence[TraceJob], devices: int, rule: Rule) -> None:
@@ -94,17 +75,11 @@ def test_scattered_traces(rule: Rule) -> None:
 
 @every_rule
 @hypothesis_settings(max_examples=examples(100, fewer=35), deadline=None)
-@given(coinciding, st.integers(1, 8))
-def test_coinciding_events(rule: Rule, trace: list[tuple[int, int, int]], devices: int) -> None:
-    check(sorted(numbered(trace), key=lambda job: job.submit_us), devices, rule)
-
-
-@every_rule
-@hypothesis_settings(max_examples=examples(50, fewer=20), deadline=None)
-@given(coinciding, st.integers(1, 8))
-def test_a_file_in_any_order(rule: Rule, trace: list[tuple[int, int, int]], devices: int) -> None:
-    """What counts is the submission; among equal ones the place in the file."""
-    check(numbered(trace), devices, rule)
+@given(coinciding, st.integers(1, 8), st.booleans())
+def test_coinciding_events(rule: Rule, trace: list[tuple[int, int, int]], devices: int, ordered: bool) -> None:
+    """In a file in any order: what counts is the submission; among equal ones the place in the file."""
+    jobs = numbered(trace)
+    check(sorted(jobs, key=lambda job: job.submit_us) if ordered else jobs, devices, rule)
 
 
 @pytest.mark.parametrize("by_devices", [False, True], ids=["seconds", "device-seconds"])

@@ -67,30 +67,24 @@ def test_requests_that_wait_are_served_in_a_row() -> None:
     assert (job.ended_us, job.pauses) == (1100 * MS, 1), "all of it is computed, and nothing twice"
 
 
-def test_what_it_has_to_do_on_the_host_it_does_meanwhile() -> None:
-    """50 ms on the device, 100 on the host; off the device for the grace of 20 ms at 80.  Nothing is lost."""
-    job = replace(JOB, duration_us=750 * MS, iterations=5, host_us=100 * MS)
-    settings = Settings(service_patience_us=10**7)
-    result = serve(request(60), jobs=[job], settings=settings)
-    assert latencies(result) == [[25]]
-    assert (result.jobs[0].ended_us, result.jobs[0].service_us) == (750 * MS, 745 * MS)
-
-
-def test_host_time_ends_while_it_is_paused() -> None:
-    """The host's part ends at 150; the device is free again at 180: 30 ms are lost."""
-    job = replace(JOB, duration_us=750 * MS, iterations=5, host_us=100 * MS)
-    settings = Settings(service_patience_us=10**7)
-    result = serve(model(size=0, compute=100, at=[60]), jobs=[job], settings=settings)
-    assert latencies(result) == [[120]]
-    assert result.jobs[0].ended_us == 780 * MS
-
-
-def test_the_last_host_time_ends_a_job_that_is_paused() -> None:
-    job = replace(JOB, duration_us=150 * MS, iterations=1, host_us=100 * MS)
-    settings = Settings(service_patience_us=10**7)
-    result = serve(model(size=0, compute=300, at=[60]), jobs=[job], settings=settings)
-    assert result.jobs[0].ended_us == 150 * MS
-    assert latencies(result) == [[320]]
+@pytest.mark.parametrize(
+    ("iterations", "compute_ms", "latency", "ended_ms"),
+    [
+        (5, 5, 25, 750),  # off the device for the grace of 20 ms at 80; nothing is lost
+        (5, 100, 120, 780),  # the host's part ends at 150; the device is free again at 180: 30 ms are lost
+        (1, 300, 320, 150),  # the last time on the host ends a job that is paused
+    ],
+)
+def test_what_it_has_to_do_on_the_host_it_does_meanwhile(
+    iterations: int, compute_ms: int, latency: int, ended_ms: int
+) -> None:
+    """50 ms on the device, 100 on the host."""
+    job = replace(JOB, duration_us=iterations * 150 * MS, iterations=iterations, host_us=100 * MS)
+    served = model(size=0, compute=compute_ms, at=[60])
+    result = serve(served, jobs=[job], settings=Settings(service_patience_us=10**7))
+    assert latencies(result) == [[latency]]
+    assert result.jobs[0].ended_us == ended_ms * MS
+    assert ended_ms != 750 or result.jobs[0].service_us == 745 * MS
 
 
 def test_all_lanes_pause() -> None:
@@ -119,12 +113,10 @@ def test_what_services_left_is_used() -> None:
     assert result.left_us == result.occupied_us == 1000 * MS
     assert result.services is not None
     assert result.services.turns_us == 500 * MS
-
-
-def test_waiting_for_weights_is_time_that_jobs_could_have_had() -> None:
-    result = serve(model(compute=3), jobs=[JOB])
-    assert result.services is not None
-    assert result.left_us - result.occupied_us == result.services.stalled_us > 0
+    with_weights = serve(model(compute=3), jobs=[JOB])
+    assert with_weights.services is not None
+    stalled_us = with_weights.services.stalled_us
+    assert with_weights.left_us - with_weights.occupied_us == stalled_us > 0, "jobs could have had that time"
 
 
 def test_a_granted_turn_ends_each_pause() -> None:

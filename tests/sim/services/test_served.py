@@ -51,13 +51,10 @@ def test_weights_that_others_need_are_copied_again() -> None:
 
 
 def test_requests_that_wait_together_are_a_batch() -> None:
-    """Of four that come while another computes, three fit into a batch: 30 + 2 x 5 ms."""
+    """Of four that come while another computes, three fit into a batch: 30 + 2 x 5 ms.  A batch may be waited for."""
     result = serve(model(size=0, at=[0, 1, 2, 3, 4], max_batch=3, further_us=5 * MS))
     assert latencies(result) == [[30, 69, 68, 67, 96]]
     assert books(result)[0].batches == 3
-
-
-def test_a_batch_is_waited_for() -> None:
     assert latencies(serve(model(size=0, at=[0, 10], max_batch=3, max_delay_us=20 * MS))) == [[80, 70]]
 
 
@@ -103,17 +100,13 @@ def test_a_request_goes_where_the_weights_are() -> None:
 
 
 def test_activations_lie_in_the_lane() -> None:
-    story: Story = []
-    result = serve(model(), services=Services((), 2, activations=100 * MIB), story=story, record=True)
+    services = Services((), 2, activations=100 * MIB)
+    result = serve(model(), services=services, record=True)
     assert result.recording is not None
     assert SIZE + 100 * MIB <= max(result.recording.memory[0].values) < SIZE + 200 * MIB, "both are in one lane"
     assert result.recording.memory[0].values[-1] == 0
-
-
-def test_what_is_not_known_of_memory_is_asked_for() -> None:
-    services = Services((), 2, activations=100 * MIB)
-    result = serve(model(at=range(0, 400, 10)), services=services, declare_memory=False)
-    assert len(books(result)[0].latencies_us) == 40
+    unknown = serve(model(at=range(0, 400, 10)), services=services, declare_memory=False)
+    assert len(books(unknown)[0].latencies_us) == 40, "it is asked for"
 
 
 def test_without_memory_requests_fail() -> None:

@@ -11,9 +11,10 @@ from carpool.core import events
 from carpool.core.commands import AllocateDevices, Command, EndJob, PreemptJob, SignalJob
 from carpool.core.events import IllegalTransition
 from carpool.core.lifecycle import lifecycle
+from carpool.core.machine import Machine
 from carpool.core.model import Allocation, DeviceSpec, JobSpec, Outcome, Settings, Usage
 from carpool.core.state.state import KEPT_ENDED
-from carpool.sim.whole_devices.allocator import machine_for
+from carpool.sim.whole_devices.allocator import ALLOCATORS, machine_for
 from tests.tiers import all_but_first
 
 SECOND = 1_000_000
@@ -66,7 +67,10 @@ class Cluster:
 
 def test_nothing_is_decided_before_everything_of_an_instant_is_known() -> None:
     cluster = Cluster(1, "sjf")
+    cluster.send(events.RestartBegan())
     assert cluster.submit(1, 9) == []
+    assert cluster.machine.next_timer() is None, "nothing is due while restarting"
+    cluster.send(events.RestartEnded())
     assert cluster.submit(2, 5) == []
     assert cluster.machine.next_timer() == 0
     assert cluster.tick() == [AllocateDevices(2, ("gpu0",))]
@@ -97,13 +101,19 @@ def test_backfill_is_a_setting(setting: int | None, runs: bool) -> None:
     assert bool(cluster.held(3)) == runs
 
 
-def test_devices_change_hands_only_when_they_have_been_left() -> None:
+def asked(takes: float, at: float, newcomer: float) -> Cluster:
+    """Job 1 has the only device; it was asked to leave it when the shorter job 2 came."""
     cluster = Cluster(1, "srtf")
-    cluster.submit(1, 10)
+    cluster.submit(1, takes)
     cluster.tick()
     cluster.send(events.ProcessStarted(1))
-    cluster.at(2).submit(2, 3)
+    cluster.at(at).submit(2, newcomer)
     assert cluster.tick() == [PreemptJob(1)]
+    return cluster
+
+
+def test_devices_change_hands_only_when_they_have_been_left() -> None:
+    cluster = asked(10, 2, 3)
     assert cluster.held(1) == ("gpu0",) and cluster.held(2) == ()
     assert cluster.at(2.5).preempted(1, 2.4) == [AllocateDevices(2, ("gpu0",))]
     assert cluster.machine.view().jobs[1].attained_us == 2.4 * SECOND
@@ -112,11 +122,7 @@ def test_devices_change_hands_only_when_they_have_been_left() -> None:
 
 
 def test_while_devices_are_being_left_another_job_may_be_chosen() -> None:
-    cluster = Cluster(1, "srtf")
-    cluster.submit(1, 10)
-    cluster.tick()
-    cluster.at(1).submit(2, 5)
-    assert cluster.tick() == [PreemptJob(1)]
+    cluster = asked(10, 1, 5)
     cluster.at(2).submit(3, 1)
     assert cluster.tick() == [], "job 1 has been asked already"
     assert cluster.at(3).preempted(1, 2) == [AllocateDevices(3, ("gpu0",))]
@@ -126,11 +132,7 @@ def test_a_job_that_was_asked_in_vain_comes_back_by_itself() -> None:
     """The one it should have made room for is cancelled: it is first again, and gets its devices when it has left
     them.
     """
-    cluster = Cluster(1, "srtf")
-    cluster.submit(1, 10)
-    cluster.tick()
-    cluster.at(1).submit(2, 5)
-    assert cluster.tick() == [PreemptJob(1)]
+    cluster = asked(10, 1, 5)
     cluster.send(events.CancelRequested(2))
     assert cluster.tick() == []
     assert cluster.at(2).preempted(1, 2) == [AllocateDevices(1, ("gpu0",))]
@@ -181,11 +183,7 @@ def test_a_waiting_job_that_is_cancelled_is_passed_over() -> None:
 
 
 def test_a_job_that_dies_while_it_is_leaving() -> None:
-    cluster = Cluster(1, "srtf")
-    cluster.submit(1, 10)
-    cluster.tick()
-    cluster.at(1).submit(2, 5)
-    cluster.tick()
+    cluster = asked(10, 1, 5)
     assert cluster.exit(1, 1) == [
         EndJob(1, Outcome.FAILED, 1, None, cluster.machine.explain(1)),
         AllocateDevices(2, ("gpu0",)),
@@ -219,11 +217,7 @@ def test_coming_back_does_not_count_as_service() -> None:
     """10: B displaces A.  15: A comes back, which takes 10 s; at 30 s it has 85 left, and C, which needs 80, goes
     first.
     """
-    cluster = Cluster(1, "srtf")
-    cluster.submit(1, 100)
-    cluster.tick()
-    cluster.at(10).submit(2, 5)
-    cluster.tick()
+    cluster = asked(100, 10, 5)
     cluster.send(events.Preempted(1, Usage(device_us=10 * SECOND, switch_cost_us=10 * SECOND)))
     assert cluster.at(15).exit(2)[1:] == [AllocateDevices(1, ("gpu0",))]
     assert cluster.at(20).machine.view().jobs[1].attained_us == 10 * SECOND
@@ -232,45 +226,38 @@ def test_coming_back_does_not_count_as_service() -> None:
 
 
 def test_a_job_that_did_less_than_was_thought_waits_at_its_right_place() -> None:
-    cluster = Cluster(1, "srtf")
-    cluster.submit(1, 100)
-    cluster.tick()
-    cluster.at(50).submit(2, 20)
-    assert cluster.tick() == [PreemptJob(1)]
+    cluster = asked(100, 50, 20)
     cluster.preempted(1, 10)  # not 50: it has 90 left
     cluster.submit(3, 60)
     assert cluster.at(70).exit(2)[1:] == [AllocateDevices(3, ("gpu0",))]
 
 
-def leaving(cluster: Cluster) -> None:
-    """Jobs 1 and 2, on four devices, have been asked to leave them for job 3."""
+@pytest.fixture
+def leaving() -> Cluster:
+    """Jobs 1 and 2, on four devices, have been asked to leave them for job 3; then the policy became fifo."""
+    cluster = Cluster(4, "srtf")
     cluster.submit(1, 50)
     cluster.submit(2, 60, gang=2)
     cluster.tick()
     cluster.at(1).submit(3, 5, gang=4)
     assert cluster.tick() == [PreemptJob(1), PreemptJob(2)]
-
-
-def test_another_policy_while_devices_are_being_left() -> None:
-    """fifo takes nothing away: what is being left goes to job 3, and those who left come back in their order."""
-    cluster = Cluster(4, "srtf")
-    leaving(cluster)
     cluster.send(events.SettingsChanged(Settings(policy="fifo", allocation=Allocation.DEVICES)))
     assert cluster.tick() == []
-    assert cluster.preempted(1, 1) == []
-    assert cluster.preempted(2, 1) == [AllocateDevices(3, ("gpu0", "gpu1", "gpu2", "gpu3"))]
-    assert cluster.at(6).exit(3)[1:] == [AllocateDevices(1, ("gpu0",)), AllocateDevices(2, ("gpu1", "gpu2"))]
+    return cluster
 
 
-def test_nobody_is_forgotten_if_the_one_that_was_to_come_is_cancelled() -> None:
-    cluster = Cluster(4, "srtf")
-    leaving(cluster)
-    cluster.send(events.SettingsChanged(Settings(policy="fifo", allocation=Allocation.DEVICES)))
-    cluster.tick()
-    cluster.send(events.CancelRequested(3))
-    made = cluster.tick()
+def test_another_policy_while_devices_are_being_left(leaving: Cluster) -> None:
+    """fifo takes nothing away: what is being left goes to job 3, and those who left come back in their order."""
+    assert leaving.preempted(1, 1) == []
+    assert leaving.preempted(2, 1) == [AllocateDevices(3, ("gpu0", "gpu1", "gpu2", "gpu3"))]
+    assert leaving.at(6).exit(3)[1:] == [AllocateDevices(1, ("gpu0",)), AllocateDevices(2, ("gpu1", "gpu2"))]
+
+
+def test_nobody_is_forgotten_if_the_one_that_was_to_come_is_cancelled(leaving: Cluster) -> None:
+    leaving.send(events.CancelRequested(3))
+    made = leaving.tick()
     for job in (1, 2):
-        made += [*cluster.preempted(job, 1), *cluster.tick()]
+        made += [*leaving.preempted(job, 1), *leaving.tick()]
     assert {command.job for command in made if isinstance(command, AllocateDevices)} == {1, 2}
 
 
@@ -288,15 +275,6 @@ def test_a_dependent_that_was_cancelled_long_ago(monkeypatch: pytest.MonkeyPatch
         cluster.tick()
         cluster.exit(job)
     assert AllocateDevices(3, ("gpu0",)) in cluster.exit(1)
-
-
-def test_nothing_is_due_while_restarting() -> None:
-    cluster = Cluster(1, "fifo")
-    cluster.send(events.RestartBegan())
-    cluster.submit(1, 1)
-    assert cluster.machine.next_timer() is None
-    cluster.send(events.RestartEnded())
-    assert cluster.tick() == [AllocateDevices(1, ("gpu0",))]
 
 
 def test_dependencies_hold() -> None:
@@ -327,6 +305,12 @@ def test_what_cannot_be() -> None:
         cluster.send(events.Attached(1))
     with pytest.raises(ValueError, match="allocation is devices"):
         cluster.send(events.SettingsChanged(Settings(policy="srtf")))
+    with pytest.raises(ValueError, match="lanes do not give devices"):
+        Machine(Settings(allocation=Allocation.DEVICES))
+
+
+def test_each_kind_of_allocation_has_an_allocator() -> None:
+    assert set(ALLOCATORS) == set(Allocation)
 
 
 def test_jobs_that_ended_long_ago_are_remembered_by_their_outcome() -> None:
