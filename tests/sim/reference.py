@@ -8,6 +8,7 @@ does must agree with it exactly.  The rules and the random traces that such comp
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -240,6 +241,14 @@ WORK_CONSERVING = {name: rule for name, rule in RULES.items() if name not in ("f
 def in_scale(rule: Rule, scale: int) -> Rule:
     """The same rule for a trace whose times are ``scale`` times as long."""
     return Rule(rule.policy, rule.backfill, tuple(limit * scale for limit in rule.limits), rule.by_devices)
+
+
+def jobs_of(text: str) -> list[TraceJob]:
+    """Jobs as in "A 0+10x2, B 1+5": a name, when it comes, how long it takes, and on how many devices if not on one."""
+    found = re.findall(r"(\w) (\d+)\+(\d+)(?:x(\d+))?", text)
+    return [
+        TraceJob(name, int(at) * SECOND, int(takes) * SECOND, gpus=int(gpus or 1)) for name, at, takes, gpus in found
+    ]
 
 
 def crowded_trace(draw: random.Random, jobs: int, *, most_gpus: int) -> list[TraceJob]:

@@ -1,4 +1,4 @@
-"""Users under `fair`, and their limits, in the simulator: the same core decides."""
+"""Users under `fair` in the simulator: the same core decides."""
 
 from __future__ import annotations
 
@@ -34,15 +34,3 @@ def test_a_user_with_many_jobs_gets_no_larger_share_under_fair() -> None:
     fair = first_to_end(run(20, 5, policy="fair", max_jobs=1), owners, 10)
     assert abs(fair[ANNA] - fair[BEN]) <= 2
     assert first_to_end(run(20, 5, policy="pack", max_jobs=1), owners, 10) == {ANNA: 10}
-
-
-def test_a_limit_of_a_user_holds() -> None:
-    result = run(6, 2, policy="pack", user_running=2)
-    starts = sorted((job.started_us, +1, number) for number, job in enumerate(result.jobs))
-    ends = sorted((job.ended_us, -1, number) for number, job in enumerate(result.jobs))
-    most, running = Counter[int](), Counter[int]()
-    for _, step, number in sorted([*starts, *ends], key=lambda each: each[:2]):
-        owner = ANNA if number < 6 else BEN
-        running[owner] += step
-        most[owner] = max(most[owner], running[owner])
-    assert most == {ANNA: 2, BEN: 2}

@@ -5,7 +5,6 @@ The naive reference of these tests and the simulator must both give them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from carpool.core.model import Allocation, Micros, Outcome, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
-from tests.sim.reference import SECOND, Rule, schedule
+from tests.sim.reference import SECOND, Rule, jobs_of, schedule
 
 Timeline = dict[str, list[tuple[int, int]]]
 
@@ -29,14 +28,6 @@ class Case:
     devices: int
     jobs: list[TraceJob]
     timeline: Timeline
-
-
-def jobs_of(text: str) -> list[TraceJob]:
-    """Jobs as in "A 0+10x2, B 1+5": a name, when it comes, how long it takes, and on how many devices if not on one."""
-    found = re.findall(r"(\w) (\d+)\+(\d+)(?:x(\d+))?", text)
-    return [
-        TraceJob(name, int(at) * SECOND, int(takes) * SECOND, gpus=int(gpus or 1)) for name, at, takes, gpus in found
-    ]
 
 
 def case(name: str, rule: Rule, devices: int, jobs: str, timeline: str) -> Case:

@@ -38,21 +38,27 @@ def times(one: JobResult) -> tuple[float, float]:
     return one.jct_us / SECOND, one.lost_us / SECOND
 
 
-def test_memory_that_is_needed_late_is_denied_late() -> None:
-    """Each has 3 GiB at first and 6 GiB after 5 s of work, of 10.
+#: Each needs half of its memory at first, and all of it after 5 s of work.
+LATE = {"warmup_us": 5 * SECOND, "warmup_share_ppm": 500_000}
 
-    A has its 6 at 5 s.  B has come at 2 s, wants 6 at 7 s, and is denied: 5 s are lost.  It comes back alone, when A is
-    through at 20 s, and takes its 20 s from there.
+
+def late_pair(**second: object) -> list[TraceJob]:
+    """Each has 3 GiB at first and 6 GiB later, of 10."""
+    half = {"utilization_ppm": 500_000}
+    return [job("A", 0, 20, 6, **half), job("B", 2, 20, 6, **half, **second)]
+
+
+def test_memory_that_is_needed_late_is_denied_late() -> None:
+    """A has its 6 at 5 s.  B has come at 2 s, wants 6 at 7 s, and is denied: 5 s are lost.  It comes back alone, when A
+    is through at 20 s, and takes its 20 s from there.
     """
-    made = options(warmup_us=5 * SECOND, warmup_share_ppm=500_000)
-    pair = [job("A", 0, 20, 6, utilization_ppm=500_000), job("B", 2, 20, 6, utilization_ppm=500_000)]
     denied: list[Micros] = []
 
     def witness(now: Micros, happened: object) -> None:
         if isinstance(happened, commands.DenyMemory):
             denied.append(now)
 
-    result = simulate(pair, made, witness=witness)
+    result = simulate(late_pair(), options(**LATE), witness=witness)
     first, second = result.jobs
     assert denied == [7 * SECOND]
     assert (times(first), times(second)) == ((20.0, 0.0), (38.0, 5.0))
@@ -65,10 +71,7 @@ def test_memory_that_is_needed_late_is_denied_late() -> None:
 
 def test_a_checkpoint_is_kept() -> None:
     """As above, but B goes on from its checkpoint at 4 s: 1 s of work is done twice."""
-    made = options(warmup_us=5 * SECOND, warmup_share_ppm=500_000)
-    pair = [job("A", 0, 20, 6, utilization_ppm=500_000),
-            job("B", 2, 20, 6, utilization_ppm=500_000, checkpoint_us=4 * SECOND)]  # fmt: skip
-    assert simulate(pair, made).jobs[1].jct_us == 34 * SECOND
+    assert simulate(late_pair(checkpoint_us=4 * SECOND), options(**LATE)).jobs[1].jct_us == 34 * SECOND
 
 
 def test_a_job_larger_than_every_device_fails_with_a_reason() -> None:
@@ -79,10 +82,7 @@ def test_a_job_larger_than_every_device_fails_with_a_reason() -> None:
 
 def test_memory_by_grant_never_denies() -> None:
     """The same jobs under Carpool's defaults: they wait, and their memory is moved."""
-    made = options(
-        settings=Settings(), oversubscribe=Oversubscribe.AUTO, warmup_us=5 * SECOND, warmup_share_ppm=500_000
-    )
-    result = simulate([job("A", 0, 20, 6), job("B", 2, 20, 6)], made)
+    result = simulate(late_pair(), options(settings=Settings(), oversubscribe=Oversubscribe.AUTO, **LATE))
     assert [one.outcome for one in result.jobs] == [Outcome.SUCCEEDED] * 2
     assert summarize(result).out_of_memory == 0
 

@@ -16,7 +16,7 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Result, Span
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
-from tests.sim.reference import RULES, SECOND, WORK_CONSERVING, Rule, crowded_trace, in_scale, scattered_trace
+from tests.sim.reference import RULES, SECOND, WORK_CONSERVING, Rule, crowded_trace, in_scale, jobs_of, scattered_trace
 
 TRACES = examples(40, fewer=20)
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
@@ -50,7 +50,7 @@ def run(*jobs: TraceJob, rule: str = "srtf", **options: int) -> list[JobResult]:
 
 
 @every_rule
-def test_work_done_is_work_asked(rule: Rule) -> None:
+def test_work_done_is_work_asked_and_a_job_waits_or_has_its_devices(rule: Rule) -> None:
     for result in results(rule, seed=1):
         spans = by_job(result)
         for index, one in enumerate(result.jobs):
@@ -59,18 +59,11 @@ def test_work_done_is_work_asked(rule: Rule) -> None:
             assert one.outcome == (Outcome.SUCCEEDED if fits else Outcome.REFUSED)
             assert one.service_us == asked
             assert sum(span.end_us - span.begin_us for span in spans[index]) == asked * one.job.gpus
-        assert result.busy_us == sum(one.service_us * one.job.gpus for one in result.jobs)
-
-
-@every_rule
-def test_a_job_waits_or_has_its_devices(rule: Rule) -> None:
-    for result in results(rule, seed=2):
-        spans = by_job(result)
-        for index, one in enumerate(result.jobs):
             assert one.jct_us == one.service_us + one.waiting_us
             if one.started_us is not None:
                 assert one.job.submit_us <= one.started_us == min(span.begin_us for span in spans[index])
                 assert one.ended_us == max(span.end_us for span in spans[index])
+        assert result.busy_us == sum(one.service_us * one.job.gpus for one in result.jobs)
 
 
 @every_rule
@@ -88,7 +81,8 @@ def test_no_device_is_used_twice(rule: Rule) -> None:
 
 
 @every_rule
-def test_a_gang_holds_all_its_devices_or_none(rule: Rule) -> None:
+def test_a_gang_holds_all_its_devices_or_none_and_stays_on_them(rule: Rule) -> None:
+    """It would have to move its memory: whoever is not preempted is not moved either."""
     for result in results(rule, seed=4):
         for index, spans in by_job(result).items():
             devices = defaultdict(set)
@@ -96,16 +90,8 @@ def test_a_gang_holds_all_its_devices_or_none(rule: Rule) -> None:
                 devices[span.begin_us, span.end_us].add(span.device)
             assert {len(held) for held in devices.values()} == {result.jobs[index].job.gpus}
             assert len(spans) == sum(len(held) for held in devices.values())
-
-
-@every_rule
-def test_a_job_that_goes_on_stays_on_its_devices(rule: Rule) -> None:
-    """It would have to move its memory: whoever is not preempted is not moved either."""
-    for result in results(rule, seed=5):
-        for index, spans in by_job(result).items():
-            times = sorted({(span.begin_us, span.end_us) for span in spans})
-            assert all(before[1] < after[0] for before, after in pairwise(times))
-            assert len(times) == result.jobs[index].preemptions + 1
+            assert all(before[1] < after[0] for before, after in pairwise(sorted(devices)))
+            assert len(devices) == result.jobs[index].preemptions + 1
 
 
 @work_conserving
@@ -122,20 +108,12 @@ def test_no_device_idles_beside_a_job_that_fits(rule: Rule) -> None:
 
 
 @every_rule
-def test_two_runs_are_the_same(rule: Rule) -> None:
+def test_two_runs_are_the_same_and_recording_changes_nothing(rule: Rule) -> None:
     for first, second in zip(results(rule, seed=7), results(rule, seed=7), strict=True):
-        assert first.jobs == second.jobs
-        assert spans_of(first) == spans_of(second)
+        plain = simulate([one.job for one in first.jobs], replace(first.options, record=False))
+        assert first.jobs == second.jobs == plain.jobs
+        assert spans_of(first) == spans_of(second) and plain.recording is None
         assert (first.busy_us, first.events) == (second.busy_us, second.events)
-
-
-@every_rule
-def test_recording_changes_nothing(rule: Rule) -> None:
-    for recorded in results(rule, seed=8):
-        jobs = [one.job for one in recorded.jobs]
-        plain = simulate(jobs, replace(recorded.options, record=False))
-        assert plain.jobs == recorded.jobs
-        assert plain.recording is None
 
 
 @every_rule
@@ -157,35 +135,28 @@ def test_an_empty_trace(rule: Rule) -> None:
 # switch cost
 
 
-def test_a_preemption_costs_the_job_that_comes_back() -> None:
-    """1: B displaces A for 2 s.  3: A loses 0.25 s, then does its last 3 s: it ends at 6.25."""
-    long = TraceJob("A", 0, 4 * SECOND)
-    short = TraceJob("B", 1 * SECOND, 2 * SECOND)
-    preempted, other = run(long, short, switch_cost_us=250_000)
-    assert (preempted.ended_us, preempted.service_us, preempted.preemptions) == (6_250_000, 4_250_000, 1)
-    assert (preempted.waiting_us, preempted.queueing_us) == (2 * SECOND, 0)
-    assert (other.ended_us, other.service_us) == (3 * SECOND, 2 * SECOND)
-
-
-def test_each_preemption_costs_again() -> None:
-    """B: 1 to 2.  A comes back, costs until 2.5, has 8.5 left at 3.  C: 3 to 4.  Cost until 4.5, ends at 13."""
-    jobs = [
-        TraceJob("A", 0, 10 * SECOND),
-        TraceJob("B", 1 * SECOND, 1 * SECOND),
-        TraceJob("C", 3 * SECOND, 1 * SECOND),
-    ]
-    preempted, *others = run(*jobs, switch_cost_us=500_000)
-    assert (preempted.ended_us, preempted.service_us, preempted.preemptions) == (13 * SECOND, 11 * SECOND, 2)
-    assert [one.service_us for one in others] == [SECOND, SECOND]
-
-
-def test_a_gang_is_delayed_once_for_each_preemption() -> None:
-    """1: B takes one of the two devices, so the gang A loses both.  2: 0.5 s lost, 3 s left: A ends at 5.5."""
-    gang = TraceJob("A", 0, 4 * SECOND, gpus=2)
-    short = TraceJob("B", 1 * SECOND, 1 * SECOND)
-    result = simulate([gang, short], Options(2, RULES["srtf"].settings(), switch_cost_us=500_000))
-    assert (result.jobs[0].ended_us, result.jobs[0].service_us) == (5_500_000, 4_500_000)
-    assert result.busy_us == 2 * 4_500_000 + SECOND
+@pytest.mark.parametrize(
+    ("jobs", "devices", "cost_ms", "figures"),
+    [
+        # 1: B displaces A for 2 s.  3: A loses 0.25 s, then does its last 3 s: it ends at 6.25.
+        ("A 0+4, B 1+2", 1, 250, [(6250, 4250, 1), (3000, 2000, 0)]),
+        # B: 1 to 2.  A comes back, costs until 2.5, has 8.5 left at 3.  C: 3 to 4.  Cost until 4.5, ends at 13.
+        ("A 0+10, B 1+1, C 3+1", 1, 500, [(13_000, 11_000, 2), (2000, 1000, 0), (4000, 1000, 0)]),
+        # 1: B takes one of the two devices, so the gang A loses both.  2: 0.5 s lost, 3 s left: A ends at 5.5.
+        ("A 0+4x2, B 1+1", 2, 500, [(5500, 4500, 1), (2000, 1000, 0)]),
+    ],
+    ids=["once", "again", "a gang"],
+)
+def test_a_preemption_costs_the_job_that_comes_back(
+    jobs: str, devices: int, cost_ms: int, figures: list[tuple[int, int, int]]
+) -> None:
+    """When each job ends, its service in ms, and how often it was preempted."""
+    result = simulate(jobs_of(jobs), Options(devices, RULES["srtf"].settings(), switch_cost_us=cost_ms * 1000))
+    found = [(one.ended_us // 1000, one.service_us // 1000, one.preemptions) for one in result.jobs]
+    assert found == figures
+    assert result.busy_us == sum(one.service_us * one.job.gpus for one in result.jobs)
+    first = result.jobs[0]
+    assert (first.queueing_us, first.waiting_us) == (0, first.jct_us - first.service_us)
 
 
 @every_rule
@@ -240,32 +211,24 @@ def test_a_job_dies_at_its_share_of_the_work(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_retry_begins_anew(name: str) -> None:
-    """55 s lost, then all 100."""
-    (one,) = run(FAILING, rule=name, retries=1)
-    assert summary(one) == (Outcome.SUCCEEDED, 155 * SECOND, 155 * SECOND, 2)
-    assert (one.started_us, one.queueing_us, one.preemptions) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize(
-    ("checkpoint_s", "ends_s"),
+    ("retries", "checkpoint_s", "ends_s"),
     [
-        (20, 115),  # dies at 55, goes on from 40: 60 are left
-        (55, 100),  # a checkpoint at the very moment: nothing is lost
-        (60, 155),  # no checkpoint yet
-        (1, 100),
+        (1, None, 155),  # 55 s lost, then all 100
+        (5, None, 155),  # more retries than failures are not used
+        (1, 20, 115),  # dies at 55, goes on from 40: 60 are left
+        (1, 55, 100),  # a checkpoint at the very moment: nothing is lost
+        (1, 60, 155),  # no checkpoint yet
+        (1, 1, 100),
     ],
 )
-def test_a_retry_goes_on_from_the_last_checkpoint(name: str, checkpoint_s: int, ends_s: int) -> None:
-    job = replace(FAILING, checkpoint_us=checkpoint_s * SECOND)
-    (one,) = run(job, rule=name, retries=1)
+def test_a_retry_begins_anew_or_at_the_last_checkpoint(
+    name: str, retries: int, checkpoint_s: int | None, ends_s: int
+) -> None:
+    job = replace(FAILING, checkpoint_us=checkpoint_s and checkpoint_s * SECOND)
+    (one,) = run(job, rule=name, retries=retries)
     assert summary(one) == (Outcome.SUCCEEDED, ends_s * SECOND, ends_s * SECOND, 2)
-
-
-def test_more_retries_than_failures_are_not_used() -> None:
-    (one,) = run(FAILING, rule="fifo", retries=5)
-    assert one.attempts == 2
+    assert (one.started_us, one.queueing_us, one.preemptions) == (0, 0, 0)
 
 
 def test_a_retry_joins_the_tail() -> None:

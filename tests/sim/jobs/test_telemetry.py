@@ -188,7 +188,4 @@ def test_host_time_counts_as_idle() -> None:
     """Half of each iteration is on the host: the counters say a half, occupancy and DRAM a quarter."""
     job = TraceJob("A", 0, 60 * SECOND, iterations=600, iteration_us=50_000, host_us=50_000)
     assert loads(job)[-1][1].load == Load(500_000, 500_000, 250_000, 250_000)
-
-
-def test_nothing_is_measured_unless_asked() -> None:
-    assert loads(TraceJob("A", 0, SECOND), telemetry_us=0) == []
+    assert loads(job, telemetry_us=0) == [], "nothing is measured unless asked"
