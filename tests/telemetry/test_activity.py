@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from carpool.core.model import GIB
 from carpool.telemetry.activity import FASTEST, Activity, JobUse
 from carpool.telemetry.host import Host, Powercap
@@ -15,11 +17,11 @@ SECOND = 1_000_000
 CORES = 4
 
 
-def job(number: int, lane: int, turn: float, own: float, everything: float | None = None, moved: int = 0) -> Any:
+def job(number: int, lane: int, turn: float, own: float, everything: float | None = None) -> Any:
     """A job's seat and process, with times in seconds."""
     whole = own if everything is None else everything
     return (
-        JobUse(number, lane, 100 + number, round(turn * SECOND), moved),
+        JobUse(number, lane, 100 + number, round(turn * SECOND), 0),
         JobProcess(100 + number, number, round(own * SECOND), round(whole * SECOND), 0),
     )
 
@@ -33,17 +35,37 @@ def between(before: list[Any], after: list[Any]) -> dict[str, int]:
     return found
 
 
-def test_without_jobs_nothing_happens() -> None:
-    assert between([], []) == {"sm_active_ppm": 0, "sm_occupancy_ppm": 0, "moved_bytes_per_s": 0}
+#: pid 999 has job 1's seat.
+OTHER = JobUse(1, 1, 999, 11 * SECOND), JobProcess(999, 1, 11 * SECOND, 11 * SECOND, 0)
+TWO_LANES = [job(1, 1, 1, 1), job(2, 2, 2, 2)]
 
 
-def test_a_job_that_computes_half_of_the_time_with_two_threads() -> None:
-    found = between([job(1, 1, 10, 20)], [job(1, 1, 10.5, 21)])
-    assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (500_000, 250_000)
-
-
-def test_a_job_that_keeps_its_turn_and_sleeps_does_not_compute() -> None:
-    assert between([job(1, 1, 10, 20)], [job(1, 1, 11, 20.1)])["sm_active_ppm"] == 100_000
+@pytest.mark.parametrize(
+    ("before", "after", "active", "occupancy"),
+    [
+        ([], [], 0, 0),
+        ([job(1, 1, 10, 20)], [job(1, 1, 10.5, 21)], 500_000, 250_000),
+        ([job(1, 1, 10, 20)], [job(1, 1, 11, 20.1)], 100_000, 25_000),
+        ([job(1, 1, 10, 20, 20)], [job(1, 1, 10.2, 21, 24)], 200_000, 1_000_000),
+        ([job(1, 1, 1, 1), job(2, 1, 2, 2)], [job(1, 1, 1.3, 9), job(2, 1, 2.4, 9)], 700_000, 1_000_000),
+        (TWO_LANES, [job(1, 1, 1.5, 9), job(2, 2, 2.5, 9)], 750_000, 1_000_000),
+        (TWO_LANES, [job(1, 1, 2, 9), job(2, 2, 2.5, 9)], 1_000_000, 1_000_000),
+        ([], [job(1, 1, 99, 99)], 0, 0),
+        ([job(1, 1, 9, 9)], [job(1, 1, 3, 3)], 0, 0),
+        ([job(1, 1, 10, 10)], [OTHER], 0, 250_000),
+        ([job(1, 1, 0, 0)], [job(1, 1, 9e9, 9e9)], 1_000_000, 1_000_000),
+    ],
+    ids=[
+        *("no job", "half of the time with two threads", "who keeps its turn and sleeps does not compute"),
+        *("processor time without a turn is not the device's", "turns of one lane add up"),
+        *("lanes know nothing of each other", "of which one computes all the time"),
+        *("a job counts from its second look on", "counters that go back say nothing"),
+        *("another process in the seat begins anew", "seats may claim anything"),
+    ],
+)
+def test_how_much_of_a_second_jobs_computed(before: list[Any], after: list[Any], active: int, occupancy: int) -> None:
+    found = between(before, after)
+    assert found == {"sm_active_ppm": active, "sm_occupancy_ppm": occupancy, "moved_bytes_per_s": 0}
 
 
 def test_turns_are_known_where_no_process_says_for_how_long_it_computed() -> None:
@@ -54,49 +76,16 @@ def test_turns_are_known_where_no_process_says_for_how_long_it_computed() -> Non
     assert found is not None and (found["sm_active_ppm"], activity.turns_ppm) == (0, 750_000)
 
 
-def test_processor_time_without_a_turn_is_not_the_devices() -> None:
-    found = between([job(1, 1, 10, 20, 20)], [job(1, 1, 10.2, 21, 24)])
-    assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (200_000, 1_000_000)
-
-
-def test_turns_of_one_lane_add_up() -> None:
-    before, after = [job(1, 1, 1, 1), job(2, 1, 2, 2)], [job(1, 1, 1.3, 9), job(2, 1, 2.4, 9)]
-    assert between(before, after)["sm_active_ppm"] == 700_000
-
-
-def test_lanes_know_nothing_of_each_other() -> None:
-    before, after = [job(1, 1, 1, 1), job(2, 2, 2, 2)], [job(1, 1, 1.5, 9), job(2, 2, 2.5, 9)]
-    assert between(before, after)["sm_active_ppm"] == 750_000
-    after = [job(1, 1, 2, 9), job(2, 2, 2.5, 9)]
-    assert between(before, after)["sm_active_ppm"] == 1_000_000
-
-
-def test_a_job_counts_from_its_second_look_on() -> None:
-    assert between([], [job(1, 1, 99, 99)])["sm_occupancy_ppm"] == 0
-
-
-def test_counters_that_go_back_say_nothing() -> None:
-    found = between([job(1, 1, 9, 9, moved=9)], [job(1, 1, 3, 3, moved=3)])
-    assert found == {"sm_active_ppm": 0, "sm_occupancy_ppm": 0, "moved_bytes_per_s": 0}
-
-
-def test_another_process_in_the_seat_begins_anew() -> None:
-    use, process = job(1, 1, 10, 10)
-    other = JobUse(1, 1, 999, 11 * SECOND), JobProcess(999, 1, 11 * SECOND, 11 * SECOND, 0)
-    assert between([(use, process)], [other])["sm_active_ppm"] == 0
-
-
-def test_seats_may_claim_anything() -> None:
-    found = between([job(1, 1, 0, 0)], [job(1, 1, 9e9, 9e9, moved=1 << 64)])
-    assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (1_000_000, 1_000_000)
-    assert found["moved_bytes_per_s"] == FASTEST, "sums over an hour fit into the journal"
-
-
-def test_what_is_moved_is_bytes_in_a_second() -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "us", "moved"),
+    [(7, 7 + GIB, 500_000, 2 * GIB), (9, 3, SECOND, 0), (0, 1 << 64, SECOND, FASTEST)],
+    ids=["half a second", "backwards", "sums over an hour fit into the journal"],
+)
+def test_what_is_moved_is_bytes_in_a_second(before: int, after: int, us: int, moved: int) -> None:
     activity = Activity()
-    uses = [[JobUse(1, 1, 101, 0, moved)] for moved in (7, 7 + GIB)]
+    uses = [[JobUse(1, 1, 101, 0, bytes_)] for bytes_ in (before, after)]
     activity.between(uses[0], [], 0, 1)
-    assert (activity.between(uses[1], [], 500_000, 1) or {})["moved_bytes_per_s"] == 2 * GIB
+    assert (activity.between(uses[1], [], us, 1) or {})["moved_bytes_per_s"] == moved
 
 
 def test_time_that_stands_still_is_no_interval() -> None:

@@ -65,23 +65,21 @@ def test_a_dying_process_stays_with_its_job(ownership: Ownership, machine: Machi
     assert owners(ownership.attribute(sample((102, 4)), {50: CARPOOL})) == {102: JOB}
 
 
-def test_a_number_that_was_given_anew_is_another_process(ownership: Ownership, machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("leaves", "becomes", "owner"),
+    [(False, (1, 99), None), (True, None, None), (False, (1, 12), JOB)],
+    ids=["a number that was given anew", "what has left the device is forgotten", "an orphan of a job stays with it"],
+)
+def test_what_becomes_of_a_process_of_a_job(
+    ownership: Ownership, machine: Machine, leaves: bool, becomes: tuple[int, int] | None, owner: int | None
+) -> None:
+    """``becomes``: its parent and start time."""
     ownership.attribute(sample((102, 4)), ROOTS)
-    machine.processes[102] = (1, 99)
-    assert owners(ownership.attribute(sample((102, 4)), ROOTS)) == {102: None}
-
-
-def test_what_has_left_the_device_is_forgotten(ownership: Ownership, machine: Machine) -> None:
-    ownership.attribute(sample((102, 4)), ROOTS)
-    ownership.attribute(sample(), ROOTS)
+    if leaves:
+        ownership.attribute(sample(), ROOTS)
     del machine.processes[102]
-    assert owners(ownership.attribute(sample((102, 4)), ROOTS)) == {102: None}
-
-
-def test_an_orphan_of_a_job_stays_with_it(ownership: Ownership, machine: Machine) -> None:
-    ownership.attribute(sample((102, 4)), ROOTS)
-    machine.processes[102] = (1, 12)
-    assert owners(ownership.attribute(sample((102, 4)), ROOTS)) == {102: JOB}
+    machine.processes |= {102: becomes} if becomes else {}
+    assert owners(ownership.attribute(sample((102, 4)), ROOTS)) == {102: owner}
 
 
 @pytest.mark.parametrize(("used", "granted", "wanted"), [(1000, 300, 700), (200, 300, 0), (None, 300, None)])
