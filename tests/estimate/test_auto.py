@@ -48,35 +48,32 @@ class Makers:
 GPU, HOST = Subject(device="cuda"), Subject()
 
 
-def test_history_comes_first_and_nothing_else_is_asked() -> None:
-    makers = Makers(history=100, faketensor=200, learned=300, horus=400)
-    found = Auto(makers).estimate(replace(GPU, history=(Run(25, 75),)))
-    assert (found.total, found.source, found.how) == (100, "auto", "history: x")
-    assert makers.asked() == ["history"]
+ALL = {"history": 100, "faketensor": 200, "learned": 300, "horus": 400}
 
 
-def test_on_a_gpu_a_rehearsal_is_corrected_by_what_was_learned() -> None:
-    makers = Makers(faketensor=200, learned=300, horus=400)
-    assert Auto(makers).estimate(GPU).how == "learned: x"
-    assert makers.asked() == ["faketensor", "learned"]
-    assert makers.fakes["learned"].asked[0].features is RESNET50
-
-
-def test_what_a_rehearsal_has_seen_before_is_not_rehearsed_again() -> None:
-    makers = Makers(learned=300)
-    assert Auto(makers).estimate(replace(GPU, features=RESNET50)).total == 300
-    assert makers.asked() == ["learned"]
-
-
-def test_on_the_host_the_rehearsal_stands_as_it_is() -> None:
-    makers = Makers(faketensor=200, learned=300, horus=400)
-    assert Auto(makers).estimate(HOST).how == "faketensor: x"
-    assert makers.asked() == ["faketensor"]
-
-
-def test_on_the_host_the_sum_is_not_corrected() -> None:
-    found = Auto(Makers(horus=400)).estimate(HOST)
-    assert (found.low, found.total, found.high, found.how) == (200, 400, 800, "horus: x")
+@pytest.mark.parametrize(
+    ("totals", "subject", "asked", "total"),
+    [
+        (ALL, replace(GPU, history=(Run(25, 75),)), ["history"], 100),
+        (ALL, GPU, ["faketensor", "learned"], 300),
+        ({"learned": 300}, replace(GPU, features=RESNET50), ["learned"], 300),
+        (ALL, HOST, ["faketensor"], 200),
+        ({"horus": 400}, HOST, ["faketensor", "horus"], 400),
+    ],
+    ids=[
+        *("history comes first", "on a GPU a rehearsal is corrected by what was learned"),
+        *("what a rehearsal has seen before is not rehearsed again", "on the host the rehearsal stands as it is"),
+        "on the host the sum is not corrected",
+    ],
+)
+def test_whose_estimate_counts(totals: dict[str, int], subject: Subject, asked: list[str], total: int) -> None:
+    """The last one that is asked answers."""
+    makers = Makers(**totals)
+    found = Auto(makers).estimate(subject)
+    assert (found.source, found.how) == ("auto", f"{asked[-1]}: x")
+    assert (found.low, found.total, found.high) == (total // 2, total, total * 2)
+    assert makers.asked() == asked
+    assert all(each.features is RESNET50 for each in makers.fakes["learned"].asked)
 
 
 def test_on_a_gpu_the_sum_alone_is_corrected_and_its_range_is_wide() -> None:

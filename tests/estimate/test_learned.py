@@ -87,15 +87,18 @@ def test_a_forward_peak_is_not_needed() -> None:
     assert Learned().estimate(on_gpu(replace(PEAKS_ONLY, peak_forward_bytes=None))).total > GIB
 
 
-def test_the_host_has_no_context_so_nothing_learned_applies() -> None:
-    with pytest.raises(CannotEstimate, match="of GPUs"):
-        Learned().estimate(Subject(features=RESNET50))
-
-
-@pytest.mark.parametrize("features", [None, replace(RESNET50, peak_backward_bytes=None)])
-def test_without_a_rehearsal_there_is_no_estimate(features: Features | None) -> None:
-    with pytest.raises(CannotEstimate, match="rehearsal"):
-        Learned().estimate(Subject(features=features, device="cuda"))
+@pytest.mark.parametrize(
+    ("subject", "why"),
+    [
+        (Subject(features=RESNET50), "for GPUs"),
+        (Subject(device="cuda"), "rehearsal"),
+        (on_gpu(replace(RESNET50, peak_backward_bytes=None)), "rehearsal"),
+    ],
+    ids=["the host has no context", "without a rehearsal", "without its peak"],
+)
+def test_where_nothing_learned_applies_there_is_no_estimate(subject: Subject, why: str) -> None:
+    with pytest.raises(CannotEstimate, match=why):
+        Learned().estimate(subject)
 
 
 sizes = st.integers(min_value=1, max_value=1 << 40)
@@ -116,14 +119,10 @@ def test_any_job_gets_an_estimate_in_its_range(
 
 @pytest.mark.parametrize("features", [RESNET50, PEAKS_ONLY], ids=["layers", "peaks"])
 def test_twice_the_activations_need_more(features: Features) -> None:
+    grows = ("batch_size", "input_bytes", "peak_forward_bytes", "peak_backward_bytes")
+
     def times(factor: int) -> Features:
-        return replace(
-            features,
-            batch_size=features.batch_size * factor,
-            input_bytes=features.input_bytes * factor,
-            peak_forward_bytes=(features.peak_forward_bytes or 0) * factor,
-            peak_backward_bytes=(features.peak_backward_bytes or 0) * factor,
-        )
+        return replace(features, **{name: (getattr(features, name) or 0) * factor for name in grows})
 
     found = [Learned().estimate(on_gpu(times(factor))) for factor in (1, 2, 4)]
     assert found[0].total < found[1].total < found[2].total

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -120,24 +121,12 @@ def test_another_version_is_not_talked_to(home: Path, theirs: str | None) -> Non
 
 def test_a_strangers_daemon_is_not_talked_to(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     # The stand-in belongs to whoever runs the tests; we claim to be somebody else, and that the other is not root.
-    stranger = unix_http._UCRED.pack(os.getpid(), 12345, 12345)
+    stranger = SimpleNamespace(size=12, unpack=lambda _: (os.getpid(), 12345, 12345))
     monkeypatch.setattr(unix_http.os, "geteuid", lambda: 54321)
-    monkeypatch.setattr(unix_http, "_UCRED", _FixedCredentials(stranger))
+    monkeypatch.setattr(unix_http, "_UCRED", stranger)
     with DaemonClient(standin.home) as client, pytest.raises(NotYourSocket, match="belongs to user 12345"):
         client.version()
     assert standin.requests == []
-
-
-class _FixedCredentials:
-    size = 12
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def unpack(self, _: bytes) -> tuple[int, int, int]:
-        import struct
-
-        return struct.unpack("iII", self._data)
 
 
 def test_a_directory_that_may_not_be_entered_is_somebody_elses(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,30 +143,22 @@ def test_a_path_too_long_for_a_socket(home: Path) -> None:
         client.version()
 
 
-def test_a_daemon_that_hangs_up(home: Path) -> None:
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(str(home / "carpool.sock"))
-    server.listen()
-
+@pytest.mark.parametrize(("hangs_up", "says"), [(True, "hung up"), (False, r"0\.05 s")], ids=["hangs up", "is silent"])
+def test_a_daemon_that_does_not_answer(home: Path, hangs_up: bool, says: str) -> None:
     def hang_up() -> None:
         peer, _ = server.accept()
         peer.recv(1000)
         peer.close()
 
-    thread = threading.Thread(target=hang_up)
-    thread.start()
-    with DaemonClient(home) as client, pytest.raises(DaemonNotAnswering, match="hung up"):
-        client.version()
-    thread.join()
-    server.close()
-
-
-def test_a_daemon_that_is_silent(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(home / "carpool.sock"))
         server.listen()
-        with DaemonClient(home, timeout_s=0.05) as client, pytest.raises(DaemonNotAnswering, match=r"0\.05 s"):
+        thread = threading.Thread(target=hang_up if hangs_up else lambda: None)
+        thread.start()
+        timeout_s = 60 if hangs_up else 0.05
+        with DaemonClient(home, timeout_s=timeout_s) as client, pytest.raises(DaemonNotAnswering, match=says):
             client.version()
+        thread.join()
 
 
 def test_an_answer_of_another_form(standin: StandIn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import quote
 
 import msgspec
@@ -20,21 +21,34 @@ from carpool.protocol.models import (
     unavailable,
 )
 
+NAMES = ["a", "7", "resnet-152", "bert_base.v2", "A" * LONGEST_NAME]
+FACTORIES = ["m:f", "shop.models:resnet", "_a._b:_c"]
+WEIGHTS = ["/w/a.safetensors", "model.safetensors.index.json"]
+#: What checks it, what it says, and texts that it refuses.
+REFUSED = [
+    (check_name, "letters, digits", ["", ".", "..", "-a", "_a", "a/b", "a b", "a\n", "é", "a?", "a%2f"]),
+    (check_name, f"has {LONGEST_NAME + 1} characters; it may have {LONGEST_NAME}", ["A" * (LONGEST_NAME + 1)]),
+    (check_factory, "write module:function", ["", "m", ":f", "m:", "m:f:g", "m.:f", ".m:f", "m:f.g", "m:f()"]),
+    (check_factory, "write module:function", ["./m.py:f", "m :f"]),
+    (check_weights, r"must end in \.safetensors or", ["", "a.bin", "a.safetensors.gz", "a.json"]),
+]
 
-@pytest.mark.parametrize("name", ["a", "7", "resnet-152", "bert_base.v2", "A" * LONGEST_NAME])
-def test_good_names(name: str) -> None:
-    assert check_name(name) == name
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [*((check_name, name) for name in NAMES), *((check_factory, one) for one in FACTORIES)]
+    + [(check_weights, path) for path in WEIGHTS],
+)
+def test_what_is_as_it_must_be(check: Callable[[str], str], text: str) -> None:
+    assert check(text) == text
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "-a", "_a", "a/b", "a b", "a\n", "é", "a?", "a%2f"])
-def test_bad_names(name: str) -> None:
-    with pytest.raises(ValueError, match="letters, digits"):
-        check_name(name)
-
-
-def test_names_have_a_length() -> None:
-    with pytest.raises(ValueError, match=f"has {LONGEST_NAME + 1} characters; it may have {LONGEST_NAME}"):
-        check_name("A" * (LONGEST_NAME + 1))
+@pytest.mark.parametrize(
+    ("check", "why", "text"), [(check, why, text) for check, why, all_ in REFUSED for text in all_]
+)
+def test_what_is_not_is_refused(check: Callable[[str], str], why: str, text: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        check(text)
 
 
 @given(st.text(max_size=8))
@@ -45,27 +59,6 @@ def test_a_name_needs_no_quoting_in_an_address(text: str) -> None:
         return
     assert quote(name, safe="") == name
     assert name not in (".", "..")
-
-
-@pytest.mark.parametrize("factory", ["m:f", "shop.models:resnet", "_a._b:_c"])
-def test_good_factories(factory: str) -> None:
-    assert check_factory(factory) == factory
-
-
-@pytest.mark.parametrize(
-    "factory", ["", "m", ":f", "m:", "m:f:g", "m.:f", ".m:f", "m:f.g", "m:f()", "./m.py:f", "m :f"]
-)
-def test_bad_factories(factory: str) -> None:
-    with pytest.raises(ValueError, match="write module:function"):
-        check_factory(factory)
-
-
-def test_files_of_weights() -> None:
-    for name in ("/w/a.safetensors", "model.safetensors.index.json"):
-        assert check_weights(name) == name
-    for name in ("", "a.bin", "a.safetensors.gz", "a.json"):
-        with pytest.raises(ValueError, match=r"must end in \.safetensors or \.safetensors\.index\.json"):
-            check_weights(name)
 
 
 def test_defaults_are_not_sent_and_unknown_fields_are_refused() -> None:

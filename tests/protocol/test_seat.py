@@ -63,12 +63,19 @@ def test_enumerations(tmp_path: Path, enum: type[IntEnum]) -> None:
     assert compiled(tmp_path, [ENUMS[enum] + member.name for member in enum]) == [int(member) for member in enum]
 
 
-def test_words_are_written_and_read_in_place() -> None:
-    board = memoryview(bytearray(seat.BOARD_BYTES))
+@pytest.fixture
+def board() -> memoryview:
+    return memoryview(bytearray(seat.BOARD_BYTES))
+
+
+def test_words_are_written_and_read_in_place(board: memoryview) -> None:
     first, second = Seat(board, 0), Seat(board, 1)
     for number, name in enumerate(FIELDS):
         first.set(name, number + 1)
     assert [first.get(name) for name in FIELDS] == list(range(1, len(FIELDS) + 1))
+    words = first.snapshot()
+    assert [name.rstrip("_") for name in words._fields] == list(FIELDS)
+    assert list(words) == list(range(1, len(FIELDS) + 1)), "a snapshot has every word under its name"
     assert not any(second.get(name) for name in FIELDS)
     first.clear()
     assert not any(first.get(name) for name in FIELDS)
@@ -76,8 +83,7 @@ def test_words_are_written_and_read_in_place() -> None:
         Seat(board, 4096)
 
 
-def test_a_name_that_is_none_of_the_drivers_is_not_read(tmp_path: Path) -> None:
-    board = memoryview(bytearray(seat.BOARD_BYTES))
+def test_a_name_that_is_none_of_the_drivers_is_not_read(tmp_path: Path, board: memoryview) -> None:
     lies = ["offsetof(struct cp_seat, passing)", "sizeof(((struct cp_seat *)0)->passing)"]
     assert compiled(tmp_path, lies) == [seat.PASSING_OFFSET, seat.PASSING_BYTES]
     found = []
@@ -95,13 +101,3 @@ def test_packets_survive_the_wire() -> None:
         Packet.decode(b"short")
     with pytest.raises(ValueError, match="99"):
         Packet.decode(Packet(PacketType.WANT).encode().replace(b"\x02", b"\x63", 1))
-
-
-def test_a_snapshot_has_every_word_under_its_name() -> None:
-    board = memoryview(bytearray(seat.BOARD_BYTES))
-    one = Seat(board, 7)
-    for number, name in enumerate(FIELDS, 1):
-        one.set(name, number)
-    words = one.snapshot()
-    assert [name.rstrip("_") for name in words._fields] == list(FIELDS)
-    assert list(words) == list(range(1, len(FIELDS) + 1))

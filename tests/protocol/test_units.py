@@ -83,15 +83,12 @@ def test_times(text: str, us: int) -> None:
     assert parse_time_us(text) == us
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-3s", "10 parsecs", "1h06", "06m1h", "1.5h30m", "5m5m", "1 2s"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-3s", "10 parsecs", "1h06", "06m1h", "1.5h30m", "5m5m", "1 2s", "9" * 30]
+)
 def test_malformed_times(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time"):
+    with pytest.raises(ValueError, match="too large for a time" if "9" in text else "is not a time"):
         parse_time_us(text)
-
-
-def test_a_time_beyond_all_bounds() -> None:
-    with pytest.raises(ValueError, match="too large for a time"):
-        parse_time_us("9" * 30)
 
 
 @given(st.integers(0, 1 << 50))
