@@ -162,6 +162,12 @@ class BrowserRig:
     def paced(self, *steps: str, **fields: Any) -> int:
         return self.daemon.submit(sys.executable, "-u", str(PACED), *steps, **fields)
 
+    def ready(self, persistent_mib: int, ms: int, **fields: Any) -> int:
+        """A job that computes, and does so by now."""
+        job = self.paced(*computing(persistent_mib, ms), **fields)
+        self.daemon.until_line(job, "ready")
+        return job
+
 
 def lacking() -> str:
     """Why there can be no browser here; empty: there can."""

@@ -8,8 +8,7 @@ from tests.dashboard.browser.test_views import quiet, texts
 
 
 def test_pausing_and_resuming(rig: BrowserRig) -> None:
-    job = rig.paced(*computing(16, 20))
-    rig.daemon.until_line(job, "ready")
+    job = rig.ready(16, 20)
     page = rig.open(f"jobs/{job}").page
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Resume").wait_for()
@@ -21,8 +20,7 @@ def test_pausing_and_resuming(rig: BrowserRig) -> None:
 
 
 def test_holding_and_releasing(rig: BrowserRig) -> None:
-    runs = rig.paced(*computing(16, 20))
-    job = rig.daemon.submit("true", after=[runs])
+    job = rig.daemon.submit("true", after=[rig.paced(*computing(16, 20))])
     page = rig.open(f"jobs/{job}").page
     page.get_by_role("button", name="Hold").click()
     page.get_by_role("button", name="Release").wait_for()
@@ -48,8 +46,7 @@ def test_a_weight_and_what_the_daemon_says_to_a_bad_one(rig: BrowserRig) -> None
 
 
 def test_cancelling_asks_first(rig: BrowserRig) -> None:
-    job = rig.paced(*computing(16, 20))
-    rig.daemon.until_line(job, "ready")
+    job = rig.ready(16, 20)
     watched = rig.open(f"jobs/{job}")
     page = watched.page
     page.get_by_role("button", name="Cancel…").click()

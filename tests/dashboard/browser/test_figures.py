@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.daemon.daemon_harness import until
-from tests.dashboard.browser.browser_rig import BrowserRig, computing
+from tests.dashboard.browser.browser_rig import BrowserRig
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -57,8 +57,7 @@ def test_a_change_has_one_form(rig: BrowserRig) -> None:
 
 
 def test_a_legend_has_values_while_the_chart_is_pointed_at(rig: BrowserRig) -> None:
-    job = rig.paced(*computing(16, 20))
-    rig.daemon.until_line(job, "ready")
+    job = rig.ready(16, 20)
     page = rig.open(f"jobs/{job}").page
     legend = page.locator(".u-legend")
     legend.wait_for()

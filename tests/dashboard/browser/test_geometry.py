@@ -12,7 +12,7 @@ import pytest
 from tests.daemon.daemon_harness import Connection, until
 from tests.dashboard.browser.browser_rig import BrowserRig, Watched, scene
 from tests.dashboard.browser.test_many import page_of
-from tests.dashboard.browser.test_views import report_serving
+from tests.dashboard.browser.test_views import FIGURES, MODEL, report_serving
 from tests.tiers import all_but_first
 
 KEPT = Path("build/reports/page")
@@ -21,8 +21,6 @@ SIZES = ((1440, 900), (1280, 800), (760, 900), (390, 844))
 WHOLE = 1280
 #: A block may end so many pixels below what is in it.
 EMPTY = 64
-MODEL = {"factory": "shop.models:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": {}, "deadline_us": 50_000}
-FIGURES = {"requests_per_s": 12.34, "p50_us": 4200, "p99_us": 81_000, "missed": 3, "copied_bytes": 5 << 20}
 FAULTS = Path(__file__).with_name("geometry.js").read_text()
 
 

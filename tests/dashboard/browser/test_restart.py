@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tests.daemon.daemon_harness import until
-from tests.dashboard.browser.browser_rig import BrowserRig, DashboardRun, computing
+from tests.dashboard.browser.browser_rig import BrowserRig, DashboardRun
 
 
 def test_a_daemon_that_is_killed_and_started_again(rig: BrowserRig) -> None:
-    job = rig.paced(*computing(16, 20), name="survivor")
-    rig.daemon.until_line(job, "ready")
+    job = rig.ready(16, 20, name="survivor")
     page = rig.open("jobs").page
     row = page.locator(f"[data-job='{job}']")
     row.locator(".col-state", has_text="running").wait_for()

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.daemon.daemon_harness import until
-from tests.dashboard.browser.browser_rig import BrowserRig, computing
+from tests.dashboard.browser.browser_rig import BrowserRig, Watched
 from tests.dashboard.browser.test_views import quiet
 
 LANES = 8
@@ -21,10 +21,8 @@ SHOWN = (
 
 
 def test_turns_of_real_jobs_and_what_a_block_says(rig: BrowserRig) -> None:
-    first = rig.paced(*computing(16, 20), device="host0", name="first")
-    second = rig.paced(*computing(16, 20), device="host0", name="second")
-    for job in (first, second):
-        rig.daemon.until_line(job, "ready")
+    first = rig.ready(16, 20, device="host0", name="first")
+    second = rig.ready(16, 20, device="host0", name="second")
     watched = rig.open("timeline")
     page = watched.page
     until(
@@ -54,10 +52,16 @@ def test_turns_of_real_jobs_and_what_a_block_says(rig: BrowserRig) -> None:
     quiet(watched)
 
 
-def test_zoom_and_movement_by_mouse_keys_and_buttons(rig: BrowserRig) -> None:
+def drawn(rig: BrowserRig) -> Watched:
+    """The view, of which the page has drawn something."""
     watched = rig.open("timeline")
+    until(lambda: watched.page.evaluate("globalThis.carpoolTimeline !== undefined"))
+    return watched
+
+
+def test_zoom_and_movement_by_mouse_keys_and_buttons(rig: BrowserRig) -> None:
+    watched = drawn(rig)
     page = watched.page
-    until(lambda: page.evaluate("globalThis.carpoolTimeline !== undefined"))
 
     def shown() -> dict[str, Any]:
         found: dict[str, Any] = page.evaluate(SHOWN)
@@ -136,8 +140,7 @@ def test_a_frame_at_its_densest(rig: BrowserRig, record_property: Callable[[str,
 
 
 def test_live_turns_do_not_grow_without_end(rig: BrowserRig) -> None:
-    page = rig.open("timeline").page
-    until(lambda: page.evaluate("globalThis.carpoolTimeline !== undefined"))
+    page = drawn(rig).page
     kept = page.evaluate(
         """now => { const view = carpoolTimeline;
         for (let n = 0; n < 30000; n++)
@@ -149,9 +152,8 @@ def test_live_turns_do_not_grow_without_end(rig: BrowserRig) -> None:
 
 
 def test_a_selected_turn_ends_while_it_is_looked_at(rig: BrowserRig) -> None:
-    watched = rig.open("timeline")
+    watched = drawn(rig)
     page = watched.page
-    until(lambda: page.evaluate("globalThis.carpoolTimeline !== undefined"))
     begin = time.time_ns() // 1000
     page.evaluate(
         "begin => { carpoolTimeline.data._append([['host0', 77, 5, begin, null, '']]); carpoolTimeline._draw() }", begin

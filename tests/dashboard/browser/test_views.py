@@ -17,6 +17,9 @@ from tests.dashboard.browser.browser_rig import BrowserRig, Watched, computing, 
 from tests.protocol.test_job_names import CASES
 from tests.tiers import all_but_first
 
+MODEL = {"factory": "shop.models:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": {}, "deadline_us": 50_000}
+FIGURES = {"requests_per_s": 12.34, "p50_us": 4200, "p99_us": 81_000, "missed": 3, "copied_bytes": 5 << 20}
+
 
 def texts(watched: Watched, selector: str) -> list[str]:
     return [re.sub(r"\s+", " ", text).strip() for text in watched.page.locator(selector).all_inner_texts()]
@@ -28,10 +31,8 @@ def quiet(watched: Watched) -> None:
 
 
 def test_devices_show_memory_turns_and_what_is_measured(rig: BrowserRig) -> None:
-    first = rig.paced(*computing(32, 20), name="first", device="host0")
-    second = rig.paced(*computing(16, 20), name="second", device="host0")
-    for job in (first, second):
-        rig.daemon.until_line(job, "ready")
+    first = rig.ready(32, 20, name="first", device="host0")
+    second = rig.ready(16, 20, name="second", device="host0")
     watched = rig.open("devices")
     card = watched.page.locator("[data-device=host0]")
     card.get_by_role("link", name=f"{first} first").first.wait_for()
@@ -81,8 +82,7 @@ def test_a_job_without_a_name_is_called_as_in_ls(rig: BrowserRig) -> None:
 
 
 def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
-    job = rig.paced(*computing(24, 20), name="the one", iterations=100_000)
-    rig.daemon.until_line(job, "ready")
+    job = rig.ready(24, 20, name="the one", iterations=100_000)
     watched = rig.open(f"jobs/{job}")
     page = watched.page
     page.locator(".log-line", has_text="ready").wait_for()
@@ -96,14 +96,7 @@ def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
 
 
 def test_services_show_models_and_their_state(rig: BrowserRig) -> None:
-    model = {
-        "factory": "shop.models:resnet",
-        "python": "/usr/bin/python3",
-        "cwd": "/",
-        "env": {},
-        "deadline_us": 50_000,
-    }
-    rig.daemon.put("/v1/models/resnet", model)
+    rig.daemon.put("/v1/models/resnet", MODEL)
     watched = rig.open("services")
     row = watched.page.locator("[data-model=resnet]")
     row.wait_for()
@@ -112,8 +105,7 @@ def test_services_show_models_and_their_state(rig: BrowserRig) -> None:
     report_serving(front, {"state": "unavailable", "reason": "no <b>weights</b>"})
     row.get_by_text("no <b>weights</b>").wait_for()
     assert row.locator("td").all_inner_texts()[-6:] == ["–"] * 6
-    figures = {"requests_per_s": 12.34, "p50_us": 4200, "p99_us": 81_000, "missed": 3, "copied_bytes": 5 << 20}
-    report_serving(front, {"state": "ready", "figures": figures})
+    report_serving(front, {"state": "ready", "figures": FIGURES})
     row.get_by_text("ready").wait_for()
     assert row.locator("td").all_inner_texts()[-6:] == ["12.3", "4.2 ms", "81 ms", "3", "0", "5 MiB"]
     front.close()
