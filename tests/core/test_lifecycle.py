@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import DenyMemory, EndJob, GrantMemory, SignalJob, StartJob
+from carpool.core.commands import DenyMemory, EndJob, GrantMemory, SignalJob
 from carpool.core.events import IllegalTransition, InvariantError
 from carpool.core.lifecycle.legality import LATE, TABLE, mermaid
 from carpool.core.model import MIB, JobPhase, Memory, Outcome, Oversubscribe, Settings, Usage
@@ -209,20 +209,6 @@ def test_the_view_does_not_change_any_more(scenario: Scenario) -> None:
     assert scenario.machine.view().jobs[1].holder
     with pytest.raises(TypeError):
         view.jobs[1] = view.jobs[1]  # type: ignore[index]
-
-
-def test_the_same_events_give_the_same_commands() -> None:
-    def history() -> list[object]:
-        scenario = Scenario()
-        out: list[object] = list(scenario.device("host0", 1000))
-        for job in range(1, 8):
-            out += scenario.start(job, estimate=estimate(10, 10 * job))
-            out += [*scenario.want(job), *scenario.ask(job, P, 10 * job)]
-        return out
-
-    first = history()
-    assert StartJob(7, "host0", 1) in first
-    assert first == history()
 
 
 # Jobs whose attached process is gone while others of them have device memory

@@ -10,32 +10,27 @@ from carpool.core import events
 from carpool.core.commands import GrantTurn, NameSuccessor, RequestYield, WatchIdle, WithdrawYield
 from carpool.core.events import IllegalTransition
 from carpool.core.model import Cause, Settings, Usage
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
 
 
-def lane_of(scenario: Scenario, jobs: int, **spec: object) -> Scenario:
-    """Jobs 1..n attached in lane 1; nobody has wanted a turn yet."""
+def lane_of(scenario: Scenario, jobs: int, wants: int = 0) -> Scenario:
+    """Jobs 1..n attached in lane 1, of which the first ``wants`` have wanted a turn, one after the other."""
     for job in range(1, jobs + 1):
-        scenario.start(job, estimate=estimate(10, 50), **spec)
+        scenario.start(job, estimate=estimate(10, 50))
+    scenario.want_each(*range(1, wants + 1))
     return scenario
 
 
-def with_settings(**changes: object) -> Scenario:
-    made = Scenario(replace(EVERY_BOUNDARY, **changes))  # type: ignore[arg-type]
-    made.device("host0", 1000)
-    return made
-
-
-def test_a_lone_job_gets_its_turn_and_is_left_alone(scenario: Scenario) -> None:
-    lane_of(scenario, 1)
-    assert scenario.want(1) == [GrantTurn(1, 1)]
-    assert scenario.machine.next_timer() is None or scenario.job(1).holder
+@pytest.mark.parametrize(("policy", "lanes"), [("fair", [1]), ("pack", [1, 2])])
+def test_lanes_have_a_turn_each_and_a_lone_job_is_left_alone(policy: str, lanes: list[int]) -> None:
+    scenario = lane_of(one_device(policy=policy), len(lanes))
+    for lane in lanes:
+        assert scenario.want(lane) == [GrantTurn(lane, lane)]
     assert scenario.at(3_600_000).last == []
 
 
 def test_without_quantum_every_boundary_is_a_switch(scenario: Scenario) -> None:
-    lane_of(scenario, 2)
-    scenario.want(1)
+    lane_of(scenario, 2, wants=1)
     assert scenario.want(2) == [NameSuccessor(1, 1, 2), RequestYield(1)]
     assert scenario.at(10).pass_(1, 2, ms=10) == [NameSuccessor(1, 1, None)]
     assert scenario.want(1) == [NameSuccessor(1, 2, 1), RequestYield(2)]
@@ -44,15 +39,14 @@ def test_without_quantum_every_boundary_is_a_switch(scenario: Scenario) -> None:
 
 
 def test_no_redundant_commands(scenario: Scenario) -> None:
-    lane_of(scenario, 3)
-    scenario.want_each(1, 2)
+    lane_of(scenario, 3, wants=2)
     assert scenario.want(3) == []  # neither the successor nor the request changes
     assert scenario.want(3) == []
+    assert scenario.want(3, urgent=True) == [NameSuccessor(1, 1, 3)], "a waiting job may become urgent"
 
 
 def test_the_turn_is_asked_back_after_the_quantum() -> None:
-    scenario = lane_of(with_settings(quantum_us=50_000), 2)
-    scenario.want(1)
+    scenario = lane_of(one_device(quantum_us=50_000), 2, wants=1)
     scenario.at(10)
     assert scenario.want(2) == [NameSuccessor(1, 1, 2), WatchIdle(1, 20_000)]
     assert scenario.at(49).last == []
@@ -61,95 +55,80 @@ def test_the_turn_is_asked_back_after_the_quantum() -> None:
 
 def test_a_switch_is_worth_its_cost() -> None:
     """A switch of 3 ms at 2 % needs a turn of 150 ms, whatever the quantum."""
-    scenario = lane_of(with_settings(quantum_us=50_000, max_switch_share_ppm=20_000), 2)
+    scenario = lane_of(one_device(quantum_us=50_000, max_switch_share_ppm=20_000), 2)
     scenario.send(events.Sampled(2, Usage(switch_cost_us=3_000)))
     scenario.want_each(1, 2)
     assert scenario.at(149).last == []
     assert scenario.at(150).last == [RequestYield(1)]
 
 
-def test_a_holder_that_ignores_the_request_is_forced() -> None:
-    scenario = lane_of(with_settings(forced_after_us=1_000_000), 2)
-    scenario.want_each(1, 2)
-    assert scenario.at(999).last == []
-    assert scenario.at(1000).last == [RequestYield(1, forced=True)]
+@pytest.mark.parametrize(("urgent", "forced_ms"), [(False, 1000), (True, 600)])
+def test_a_holder_that_ignores_the_request_is_forced_and_sooner_for_an_urgent_job(urgent: bool, forced_ms: int) -> None:
+    scenario = lane_of(one_device(forced_after_us=1_000_000), 2, wants=2)
+    if urgent:
+        scenario.at(100).want(2, urgent=True)
+    assert scenario.at(forced_ms - 1).last == []
+    assert scenario.at(forced_ms).last == [RequestYield(1, forced=True)]
     assert scenario.at(9000).last == []
 
 
-def test_the_request_is_withdrawn_when_nobody_waits(scenario: Scenario) -> None:
-    lane_of(scenario, 2)
-    scenario.want_each(1, 2)
-    commands = scenario.exit(2, signal=9, code=None)
-    assert commands[-2:] == [NameSuccessor(1, 1, None), WithdrawYield(1)]
-    assert scenario.at(60_000).last == []
-
-
-def test_an_urgent_want_goes_first_under_every_policy() -> None:
-    for policy in ("fifo", "srtf", "fair", "pack"):
-        scenario = lane_of(with_settings(policy=policy, quantum_us=10**9, max_lanes=1), 3)
-        scenario.want_each(1, 2)
-        assert scenario.want(3, urgent=True) == [NameSuccessor(1, 1, 3), RequestYield(1)], policy
-        scenario.at(5).pass_(1, 3)
-        scenario.want(3)
-        assert not scenario.job(3).urgent
-
-
-def test_a_holder_without_boundaries_is_forced_soon_for_an_urgent_job(scenario: Scenario) -> None:
-    lane_of(scenario, 2)
-    scenario.want_each(1, 2)
-    scenario.at(100).want(2, urgent=True)
-    assert scenario.at(599).last == []
-    assert scenario.at(600).last == [RequestYield(1, forced=True)]
-
-
-def test_a_waiting_job_may_become_urgent(scenario: Scenario) -> None:
-    lane_of(scenario, 3)
-    scenario.want_each(1, 2, 3)
-    assert scenario.want(3, urgent=True) == [NameSuccessor(1, 1, 3)]
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "fair", "pack"])
+def test_an_urgent_want_goes_first_under_every_policy(policy: str) -> None:
+    settings = replace(EVERY_BOUNDARY, policy=policy, quantum_us=10**9, max_lanes=1)
+    scenario = lane_of(one_device(settings=settings), 3, wants=2)
+    assert scenario.want(3, urgent=True) == [NameSuccessor(1, 1, 3), RequestYield(1)]
+    scenario.at(5).pass_(1, 3)
+    scenario.want(3)
+    assert not scenario.job(3).urgent
 
 
 def test_released_while_a_successor_was_being_named(scenario: Scenario) -> None:
     """The holder looked before we wrote: the next one gets the turn from us, and the name is wiped."""
-    lane_of(scenario, 2)
-    scenario.want_each(1, 2)
+    lane_of(scenario, 2, wants=2)
     assert scenario.at(3).release(1) == [NameSuccessor(1, 1, None), GrantTurn(1, 2)]
 
 
 def test_passed_to_another_than_the_one_named_last(scenario: Scenario) -> None:
-    lane_of(scenario, 3)
-    scenario.want_each(1, 2)
+    lane_of(scenario, 3, wants=2)
     scenario.want(3, urgent=True)  # renamed, but the holder had looked already
     assert scenario.pass_(1, 2) == [NameSuccessor(1, 1, None), NameSuccessor(1, 2, 3), RequestYield(2)]
     assert scenario.job(2).holder
 
 
 def test_passed_to_a_job_that_died(scenario: Scenario) -> None:
-    lane_of(scenario, 3)
-    scenario.want_each(1, 2, 3)
+    lane_of(scenario, 3, wants=3)
     scenario.exit(2, signal=9, code=None)
     assert GrantTurn(1, 3) in scenario.pass_(1, 2)
 
 
 def test_a_turn_given_back_before_we_heard_of_it(scenario: Scenario) -> None:
     """1 passes to 2, which gives back at once; 2's packet is read first."""
-    lane_of(scenario, 3)
-    scenario.want_each(1, 2, 3)
+    lane_of(scenario, 3, wants=3)
     assert scenario.release(2, cause=Cause.EARLY) == [NameSuccessor(1, 1, 3)]
     assert scenario.want(2) == []
     assert scenario.pass_(1, 2) == [NameSuccessor(1, 1, None), GrantTurn(1, 3), NameSuccessor(1, 3, 2), RequestYield(3)]
 
 
 def test_a_want_that_overtakes_its_own_release(scenario: Scenario) -> None:
-    """Two threads of one job: one traps before the other has said that the turn is over."""
-    lane_of(scenario, 1)
-    scenario.want(1)
+    """Two threads of one job: one traps before the other has said that the turn is over.  After its end all is late."""
+    lane_of(scenario, 2, wants=1)
     assert scenario.want(1) == []
     assert scenario.release(1) == [GrantTurn(1, 1)]
+    scenario.exit(1)
+    assert scenario.release(1) == []
+    assert scenario.want(1) == []
+    assert scenario.pass_(1, 2) == []
+
+
+def test_the_request_is_withdrawn_when_nobody_waits(scenario: Scenario) -> None:
+    lane_of(scenario, 2, wants=2)
+    commands = scenario.exit(2, signal=9, code=None)
+    assert commands[-2:] == [NameSuccessor(1, 1, None), WithdrawYield(1)]
+    assert scenario.at(60_000).last == []
 
 
 def test_the_holder_dies_and_the_next_one_computes_at_once(scenario: Scenario) -> None:
-    lane_of(scenario, 2)
-    scenario.want_each(1, 2)
+    lane_of(scenario, 2, wants=2)
     commands = scenario.exit(1, signal=9, code=None)
     assert commands[0].job == 1 and GrantTurn(1, 2) in commands  # type: ignore[union-attr]
 
@@ -176,15 +155,6 @@ def test_turn_events_of_strangers_are_illegal_and_change_nothing(scenario: Scena
     assert not scenario.job(2).waiting
 
 
-def test_late_turn_events_of_ended_jobs_are_ignored(scenario: Scenario) -> None:
-    lane_of(scenario, 2)
-    scenario.want(1)
-    scenario.exit(1)
-    assert scenario.release(1) == []
-    assert scenario.want(1) == []
-    assert scenario.pass_(1, 2) == []
-
-
 def test_time_does_not_go_back(scenario: Scenario) -> None:
     scenario.at(10).submit(1)
     scenario.ms = 5
@@ -192,15 +162,8 @@ def test_time_does_not_go_back(scenario: Scenario) -> None:
         scenario.submit(2)
 
 
-def test_lanes_have_a_turn_each() -> None:
-    scenario = with_settings(policy="pack")
-    lane_of(scenario, 2)
-    assert scenario.want(1) == [GrantTurn(1, 1)]
-    assert scenario.want(2) == [GrantTurn(2, 2)]
-
-
 def test_another_policy_on_the_running_machine_reorders_at_once() -> None:
-    scenario = with_settings(policy="fifo", quantum_us=0)
+    scenario = one_device(policy="fifo", quantum_us=0)
     for job, iterations in ((1, 50), (2, 100), (3, 10)):
         scenario.start(job, iterations=iterations, estimate=estimate(10, 50, iteration_us=1000))
     scenario.want_each(1, 2, 3)

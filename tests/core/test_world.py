@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from hypothesis.errors import HypothesisDeprecationWarning
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from carpool.core import events
@@ -71,6 +75,15 @@ class Histories(RuleBasedStateMachine):
         self.world = World(replace(fast, reserve_after_us=200_000), dict(self.devices), self.oversubscribe)
         self.programs: list[Program] = []
 
+    def _submit(self, spec: JobSpec, program: Program) -> None:
+        possible(len(self.world.specs) < 12)
+        self.programs.append(replace(program))
+        self.world.submit(spec, program)
+
+    def _set(self, **changes: Any) -> None:
+        self.world.settings = replace(self.world.settings, **changes)
+        self.world.handle(events.SettingsChanged(self.world.settings))
+
     def _job(self, number: int) -> int:
         live = [job for job in self.world.specs if job not in self.world.ended]
         possible(live)
@@ -95,12 +108,9 @@ class Histories(RuleBasedStateMachine):
         retries: int,
         kind: str,
     ) -> None:
-        possible(len(self.world.specs) < 12)
         iterations = program.iterations or None
         spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=iterations, exclusive=exclusive)
-        spec = replace(spec, retries=retries, kind=kind)
-        self.programs.append(replace(program))
-        self.world.submit(spec, program)
+        self._submit(replace(spec, retries=retries, kind=kind), program)
 
     @rule(
         program=programs,
@@ -109,17 +119,13 @@ class Histories(RuleBasedStateMachine):
         kind=st.sampled_from(["after", "after", "after_any", "after_notok"]),
     )
     def submit_after(self, program: Program, number: int, pinned: str | None, kind: str) -> None:
-        possible(0 < len(self.world.specs) < 12)
+        possible(self.world.specs)
         after = {kind: (number % len(self.world.specs) + 1,)}
-        self.programs.append(replace(program))
-        self.world.submit(replace(JobSpec(0, device=pinned), **after), program)
+        self._submit(replace(JobSpec(0, device=pinned), **after), program)
 
     @rule(program=programs, begin=st.integers(0, 400_000), held=st.booleans())
     def submit_for_later(self, program: Program, begin: int, held: bool) -> None:
-        possible(len(self.world.specs) < 12)
-        self.programs.append(replace(program))
-        spec = JobSpec(0, begin_us=self.world.now + begin, held_by="root" if held else None)
-        self.world.submit(spec, program)
+        self._submit(JobSpec(0, begin_us=self.world.now + begin, held_by="root" if held else None), program)
 
     @rule(number=pick, weight=st.sampled_from([50, 300]), begin=st.none() | st.integers(0, 200_000), limit=limits)
     def update(self, number: int, weight: int, begin: int | None, limit: tuple[int | None, int | None]) -> None:
@@ -199,9 +205,7 @@ class Histories(RuleBasedStateMachine):
     @rule(policy=st.sampled_from(POLICIES), switching=switching, max_lanes=st.sampled_from([None, 1, 2]))
     def change(self, policy: str, switching: tuple[int, int], max_lanes: int | None) -> None:
         quantum, share = switching
-        changed = replace(self.world.settings, policy=policy, quantum_us=quantum, max_lanes=max_lanes)
-        self.world.settings = replace(changed, max_switch_share_ppm=share)
-        self.world.handle(events.SettingsChanged(self.world.settings))
+        self._set(policy=policy, quantum_us=quantum, max_lanes=max_lanes, max_switch_share_ppm=share)
 
     @rule(device=st.sampled_from(["host0", "host1"]), size=st.sampled_from([0, 100, 400, 900]), programs=st.booleans())
     def others_hold(self, device: str, size: int, programs: bool) -> None:
@@ -264,8 +268,7 @@ class CrowdedHistories(Histories):
     @rule(store=st.sampled_from([None, 3000 * MIB, 1200 * MIB]))
     def budget(self, store: int | None) -> None:
         self.world.most_kept = self.world.kept()
-        self.world.settings = replace(self.world.settings, host_store=store)
-        self.world.handle(events.SettingsChanged(self.world.settings))
+        self._set(host_store=store)
 
     @rule(
         device=st.sampled_from(["host0", "host1"]),
@@ -299,9 +302,7 @@ class BoundHistories(CrowdedHistories):
 
     @rule(program=bound, owner=st.sampled_from([0, 0, 1]))
     def submit_bound(self, program: Program, owner: int) -> None:
-        possible(len(self.world.specs) < 12)
-        self.programs.append(replace(program))
-        self.world.submit(JobSpec(owner, device="host0"), program)
+        self._submit(JobSpec(owner, device="host0"), program)
 
 
 class SuspendedHistories(BoundHistories):
@@ -314,10 +315,7 @@ class SuspendedHistories(BoundHistories):
         device=st.sampled_from(["host0", "host0", "host1"]),
     )
     def submit_suspended(self, size: int, iterations: int, owner: int, device: str) -> None:
-        possible(len(self.world.specs) < 12)
-        program = Program(size * MIB, (), iterations)
-        self.programs.append(replace(program))
-        self.world.submit(JobSpec(owner, device=device, checkpoint=True, kind="y"), program)
+        self._submit(JobSpec(owner, device=device, checkpoint=True, kind="y"), Program(size * MIB, (), iterations))
 
 
 TestBoundHistories = BoundHistories.TestCase
@@ -342,9 +340,7 @@ class ServedHistories(SuspendedHistories):
     def begin(self, keys: list[str], by: int | None, persistent: int) -> None:
         """There is somebody to preempt, and somebody who does it."""
         for size in (persistent, 7):
-            program = Program(size * MIB, (60 * MIB, 60 * MIB), 12)
-            self.programs.append(replace(program))
-            self.world.submit(JobSpec(0, device="host0"), program)
+            self._submit(JobSpec(0, device="host0"), Program(size * MIB, (60 * MIB, 60 * MIB), 12))
         for owner in (0, 1):
             self.submit_service(7, 6, owner, "host0", [(key, by) for key in keys], 100)
 
@@ -370,8 +366,7 @@ class ServedHistories(SuspendedHistories):
 
     @rule(serving=st.sampled_from(list(Serving)), patience=st.sampled_from([0, 3_000, 20_000]))
     def serve_otherwise(self, serving: Serving, patience: int) -> None:
-        self.world.settings = replace(self.world.settings, serving=serving, service_patience_us=patience)
-        self.world.handle(events.SettingsChanged(self.world.settings))
+        self._set(serving=serving, service_patience_us=patience)
 
     @rule(number=pick)
     def signal(self, number: int) -> None:
@@ -404,9 +399,7 @@ class PlacedHistories(Histories):
         device=st.sampled_from([None, None, ("host1", "host2", "host3", "host0"), ("host3", "host1", "host2")]),
     )
     def submit_gang(self, program: Program, estimate: Estimate | None, gang: int, device: tuple[str, ...]) -> None:
-        possible(len(self.world.specs) < 12)
-        self.programs.append(replace(program))
-        self.world.submit(JobSpec(0, gang=gang, device=device, estimate=estimate, kind="x"), program)
+        self._submit(JobSpec(0, gang=gang, device=device, estimate=estimate, kind="x"), program)
 
     @rule(
         placement=st.sampled_from(PLACEMENTS),
@@ -419,10 +412,10 @@ class PlacedHistories(Histories):
     def place_otherwise(
         self, placement: str, strict: int, window_us: int, warm_limit: int, max_jobs: int | None, use_estimates: int
     ) -> None:
-        changed = replace(self.world.settings, placement=placement, placement_strict=strict, warm_limit=warm_limit)
-        changed = replace(changed, warm_window_us=window_us, max_jobs=max_jobs, use_estimates=use_estimates)
-        self.world.settings = changed
-        self.world.handle(events.SettingsChanged(changed))
+        warmth = {"warm_limit": warm_limit, "warm_window_us": window_us}
+        self._set(
+            placement=placement, placement_strict=strict, max_jobs=max_jobs, use_estimates=use_estimates, **warmth
+        )
 
     @rule(device=st.sampled_from(sorted(devices)), active=st.none() | ppm, occupancy=st.none() | ppm)
     def load(self, device: str, active: int | None, occupancy: int | None) -> None:
@@ -455,8 +448,7 @@ class DriverHistories(PlacedHistories):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world.settings = replace(self.world.settings, refuse_growth=1)
-        self.world.handle(events.SettingsChanged(self.world.settings))
+        self._set(refuse_growth=1)
 
     def teardown(self) -> None:
         self.world.finish()
@@ -466,75 +458,77 @@ TestDriverHistories = DriverHistories.TestCase
 TestDriverHistories.settings = TestHistories.settings
 
 
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_a_holder_that_turns_out_to_need_its_device_to_itself_keeps_its_turn() -> None:
-    """Found at random: it had been asked to pause, and then, as it waited for memory, for its turn at once."""
-    state = ServedHistories()
-    state.begin(keys=["c", "a"], by=None, persistent=700)
-    state.everybody(times=5)
-    state.restart()
-    state.show(number=1, alone="talks", immovable=None)
-    state.teardown()
+# Found at random, and told step by step
 
 
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_a_holder_that_paused_for_services_that_have_ended_meanwhile_goes_on_after_a_restart() -> None:
-    """Found at random: the daemon had not heard that the job had paused."""
-    state = ServedHistories()
-    state.begin(keys=["a", "a"], by=None, persistent=60)
-    state.cancel(number=2)
-    state.everybody(times=11)
-    state.kill(number=2)
-    state.restart()
-    state.teardown()
-
-
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_a_service_whose_weights_are_in_the_way_of_who_is_being_measured_may_grow() -> None:
-    """Found at random: all that it kept on the device were the weights of its turn."""
-    state = ServedHistories()
-    state.begin(keys=["c", "a"], by=None, persistent=700)
-    state.control(device="host0", mode=Oversubscribe.OFF, quantum=None)
-    state.beside(number=1, there=True)
-    state.change(max_lanes=None, policy="fair", switching=(0, 1_000_000))
-    state.teardown()
-
-
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_a_turn_that_was_to_follow_does_not_when_another_gets_the_device_back() -> None:
-    """Found at random: a service that needs its device to itself waits for weights beside memory that cannot move."""
-    state = ServedHistories()
-    state.begin(keys=["a", "c"], by=None, persistent=60)
-    state.kill(number=0)
+def rules_changed(state: Histories) -> None:
+    """The same settings again: everything is decided anew."""
     state.world.handle(events.SettingsChanged(state.world.settings))
-    state.submit_bound(
-        owner=0, program=Program(persistent=600 * MIB, steps=(7 * MIB,), iterations=2, immovable="shared")
-    )
-    state.cancel(number=0)
-    state.everybody(times=11)
+
+
+@pytest.fixture
+def served() -> Iterator[ServedHistories]:
+    """In the end every job ends."""
+    state = ServedHistories()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisDeprecationWarning)
+        yield state
+        state.teardown()
+
+
+def test_a_holder_that_turns_out_to_need_its_device_to_itself_keeps_its_turn(served: ServedHistories) -> None:
+    """It had been asked to pause, and then, as it waited for memory, for its turn at once."""
+    served.begin(keys=["c", "a"], by=None, persistent=700)
+    served.everybody(times=5)
+    served.restart()
+    served.show(number=1, alone="talks", immovable=None)
+
+
+def test_a_holder_that_paused_for_services_that_have_ended_goes_on_after_a_restart(served: ServedHistories) -> None:
+    """The daemon had not heard that the job had paused."""
+    served.begin(keys=["a", "a"], by=None, persistent=60)
+    served.cancel(number=2)
+    served.everybody(times=11)
+    served.kill(number=2)
+    served.restart()
+
+
+def test_a_service_whose_weights_are_in_the_way_of_who_is_being_measured_may_grow(served: ServedHistories) -> None:
+    """All that it kept on the device were the weights of its turn."""
+    served.begin(keys=["c", "a"], by=None, persistent=700)
+    served.control(device="host0", mode=Oversubscribe.OFF, quantum=None)
+    served.beside(number=1, there=True)
+    served.change(max_lanes=None, policy="fair", switching=(0, 1_000_000))
+
+
+def test_a_turn_that_was_to_follow_does_not_when_another_gets_the_device_back(served: ServedHistories) -> None:
+    """A service that needs its device to itself waits for weights beside memory that cannot move."""
+    served.begin(keys=["a", "c"], by=None, persistent=60)
+    served.kill(number=0)
+    rules_changed(served)
+    large = Program(persistent=600 * MIB, steps=(7 * MIB,), iterations=2, immovable="shared")
+    served.submit_bound(owner=0, program=large)
+    served.cancel(number=0)
+    served.everybody(times=11)
     for _ in range(3):
-        state.world.handle(events.SettingsChanged(state.world.settings))
-    state.show(alone="talks", immovable=None, number=0)
+        rules_changed(served)
+    served.show(alone="talks", immovable=None, number=0)
     for _ in range(3):
-        state.world.handle(events.SettingsChanged(state.world.settings))
-    state.teardown()
+        rules_changed(served)
 
 
-@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
-def test_who_has_the_device_to_itself_is_not_asked_by_those_whom_it_keeps_out() -> None:
-    """Found at random: a service that was found to be exclusive had preempted a job, which then heard a signal."""
-    state = ServedHistories()
-    state.begin(keys=["a", "a"], by=None, persistent=60)
-    state.requeue(number=21)
-    state.everybody(times=1)
-    state.move(number=0, times=1)
-    state.submit_for_later(begin=1, held=False, program=Program(MIB, (MIB,), 0))
-    state.everybody(times=6)
-    state.world.handle(events.SettingsChanged(state.world.settings))
-    state.everybody(times=3)
-    state.show(alone="talks", immovable=None, number=27)
-    state.world.handle(events.SettingsChanged(state.world.settings))
-    state.kill(number=3)
-    state.world.handle(events.SettingsChanged(state.world.settings))
-    state.signal(number=0)
-    state.teardown()
+def test_who_has_the_device_to_itself_is_not_asked_by_those_whom_it_keeps_out(served: ServedHistories) -> None:
+    """A service that was found to be exclusive had preempted a job, which then heard a signal."""
+    served.begin(keys=["a", "a"], by=None, persistent=60)
+    served.requeue(number=21)
+    served.everybody(times=1)
+    served.move(number=0, times=1)
+    served.submit_for_later(begin=1, held=False, program=Program(MIB, (MIB,), 0))
+    served.everybody(times=6)
+    rules_changed(served)
+    served.everybody(times=3)
+    served.show(alone="talks", immovable=None, number=27)
+    rules_changed(served)
+    served.kill(number=3)
+    rules_changed(served)
+    served.signal(number=0)

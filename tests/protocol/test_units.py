@@ -125,13 +125,6 @@ def size_of(name: str) -> int:
     return sizes.get(name, 10**6 if name.endswith("_ppm") else 10**12)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (300 << 20, "300 MiB"), (3 << 29, "1.5 GiB")]
-)
-def test_sizes_for_people(size: int, text: str) -> None:
-    assert format_size(size) == text
-
-
 def test_the_default_home() -> None:
     assert default_home({"CARPOOL_HOME": "/somewhere"}) == Path("/somewhere")
     assert default_home({"XDG_STATE_HOME": "/state"}) == Path("/state/carpool")

@@ -194,21 +194,6 @@ def test_in_one_lane_nobody_computes_beside_the_holder(policy: str) -> None:
 # turns
 
 
-@pytest.mark.parametrize(("names", "takes"), [("AB", 2), ("ABC", 1)])
-def test_fair_equal_jobs_end_together(names: str, takes: int) -> None:
-    """In turns of a quantum, so the first ends at most a quantum for each before the last."""
-    found = ends(run("fair", *(job(name, takes=takes) for name in names)))
-    assert max(found) == len(names) * takes * SECOND
-    assert max(found) - len(names) * QUANTUM <= min(found) < max(found)
-
-
-def test_fair_a_newcomer_does_not_have_to_catch_up() -> None:
-    """3: A has had 3 of 5; B starts level with it.  Both do 1 s until 5, when B ends; A does its last second."""
-    long, short = run("fair", job("A", takes=5), job("B", at=3, takes=1))
-    assert ends([long]) == [6 * SECOND]
-    assert short.ended_us == pytest.approx(5 * SECOND, abs=2 * QUANTUM)
-
-
 @pytest.mark.parametrize(("weight", "ends_s"), [(100, 4.0), (200, 3.0), (300, 2.667)])
 def test_fair_weight_is_a_share(weight: int, ends_s: float) -> None:
     """B gets weight / (weight + 100) of the device until its 2 s are done: after 2 s / share."""
@@ -242,16 +227,6 @@ def test_srtf_a_short_one_goes_first() -> None:
     assert 500 * MS <= short.jct_us <= 500 * MS + ITERATION
     assert ends([long]) == [10_500_000]
     assert (long.preemptions, short.preemptions) == (1, 0)
-
-
-def test_srtf_orders_those_that_wait_by_what_remains() -> None:
-    """All at 0: C 1, B 2, A 3.  A may have a turn first, because it comes first: one quantum of it is allowed."""
-    results = run("srtf", job("A", takes=3), job("B", takes=2), job("C", takes=1))
-    for one, wanted in zip(results, (6 * SECOND, 3 * SECOND, 1 * SECOND), strict=True):
-        assert wanted <= one.ended_us <= wanted + QUANTUM + ITERATION
-    assert results[0].ended_us == 6 * SECOND
-    longer = run("srtf", job("A", takes=5), job("B", at=3, takes=3))
-    assert ends(longer) == [5 * SECOND, 8 * SECOND], "at 3 A has 2 left, and B needs 3"
 
 
 def test_pack_shares_a_lane_where_memory_ends() -> None:
@@ -412,9 +387,3 @@ def test_a_sleeper_gives_way_to_somebody_who_waits_for_its_memory() -> None:
     result = simulate([sleeper, other], Options(device_memory=4 * GIB, declare_memory=False, oversubscribe=OFF))
     assert result.jobs[1].ended_us < 120 * SECOND
     assert result.jobs[0].outcome is Outcome.SUCCEEDED
-
-
-def test_a_job_without_enough_memory_is_not_tried_again() -> None:
-    job = TraceJob("A", 0, SECOND, persistent=2 * GIB, fails_at_ppm=500_000)
-    (one,) = simulate([job], Options(device_memory=GIB, declare_memory=False, retries=3)).jobs
-    assert (one.outcome, one.attempts) == (Outcome.FAILED, 1)

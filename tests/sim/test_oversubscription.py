@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from carpool.core.commands import CloseLane, Command, EndJob, GrantMemory, Offload, OpenLane, ResizeLane
 from carpool.core.events import Event, Offloaded
-from carpool.core.model import Allocation, JobPhase, Micros, Outcome, Oversubscribe, Settings
-from carpool.core.policies import BasePolicy, Key, available_policies, register_policy
-from carpool.core.policies.view import JobView, View
+from carpool.core.model import Allocation, Micros, Outcome, Oversubscribe, Settings
+from carpool.core.policies import available_policies
 from carpool.sim.driver import Simulation, simulate
 from carpool.sim.model.options import COPY_BYTES_PER_US, Options
 from carpool.sim.model.result import JobResult, Result
@@ -129,13 +128,6 @@ def test_who_may_not_be_moved_or_fits_is_never_moved(units: int, mode: Oversubsc
     assert moves(results) == [0, 0]
 
 
-def test_always_on_means_one_lane_for_each_user() -> None:
-    """`pack` computes side by side; with `on` two jobs of one user take turns all the same."""
-    side_by_side = [job(name, 3, 2, ephemeral=1, utilization_ppm=500_000) for name in "AB"]
-    assert ends(run(side_by_side, options("pack"))) == [2 * SECOND, 2 * SECOND]
-    assert max(ends(run(side_by_side, options("pack", Oversubscribe.ON)))) == 4 * SECOND
-
-
 @pytest.mark.parametrize("rate", [0, 500, 1000])
 def test_the_rate_is_what_moving_costs(rate: int) -> None:
     """Two moves out, two back, one more out and back until A ends: see above; 0 is in no time."""
@@ -170,95 +162,7 @@ def test_the_core_learns_how_fast_memory_moves() -> None:
     assert lengths[-4] == pytest.approx(18 * MS / 0.05, abs=20 * MS)
 
 
-# Victims
-
-
-def idle_pair(small: int, large: int, computes: int = 1) -> list[TraceJob]:
-    """Two that are on the host, one that always computes, and one that comes later and lacks 2 units."""
-    idle = [job(name, units, 60, host_us=20 * SECOND) for name, units in (("A", small), ("B", large))]
-    return [*idle, job("C", computes, 30), job("D", 4, 5, at=5 * SECOND)]
-
-
-@pytest.mark.parametrize(
-    ("units", "leaves"),
-    [((3, 4, 1), [1, 0]), ((4, 3, 1), [0, 1]), ((1, 3, 4), [0, 1])],
-    ids=["the first is cheaper to bring back", "the second is cheaper", "no more leave than it takes"],
-)
-def test_of_two_idle_jobs_the_one_that_is_cheaper_to_bring_back_leaves(
-    units: tuple[int, int, int], leaves: list[int]
-) -> None:
-    """Where the one of 3 would do, the one of 1, though cheaper, stays where it is."""
-    results = run(idle_pair(*units), options("fair", max_move_share_ppm=NO_BOUND))
-    assert len(ends(results)) == 4
-    assert moves(results)[:2] == leaves
-
-
-class LargestFirst(BasePolicy):
-    backfill = True
-
-    def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
-        return (-victim.reserved.persistent,)
-
-    def turn_key(self, view: View, job: JobView) -> Key:
-        return (job.virtual_us,)
-
-
-def test_a_policy_of_ones_own_chooses_the_victims() -> None:
-    register_policy("largest", LargestFirst)
-    results = run(idle_pair(3, 4), options("largest", max_move_share_ppm=NO_BOUND))
-    assert moves(results)[0] == 0 < moves(results)[1]
-
-
-# The host store
-
-
-class Curious(Simulation):
-    """Notes why jobs wait."""
-
-    def __init__(self, jobs: Sequence[TraceJob], chosen: Options) -> None:
-        self.reasons: set[str] = set()
-        super().__init__(jobs, chosen)
-
-    def _handle(self, event: Event) -> None:
-        super()._handle(event)
-        self._machine.check()
-        for number, one in self._machine.view().jobs.items():
-            reason = None if one.phase is JobPhase.ENDED else self._machine.explain(number)
-            self.reasons |= {reason.code} if reason else set()
-
-
-def reasons(jobs: Sequence[TraceJob], chosen: Options) -> tuple[list[JobResult], set[str]]:
-    curious = Curious(jobs, chosen)
-    curious.run()
-    return curious.result(0.0).jobs, curious.reasons
-
-
-@pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize(("units", "most"), [(0, 0), (18, 99), (27, 99)])
-def test_a_full_host_store_lets_jobs_wait_with_a_reason(declared: bool, units: int, most: int) -> None:
-    """Three jobs of 9: the store takes none, two (one leaves for another), or all of them.  All end."""
-    jobs = [job(name, 9, 2) for name in "ABC"]
-    chosen = options(quantum_us=200 * MS, max_move_share_ppm=NO_BOUND, host_store=units * UNIT)
-    results, codes = reasons(jobs, replace(chosen, declare_memory=declared))
-    assert len(ends(results)) == 3
-    assert ("store" in codes) == (units < 27)
-    assert sum(moves(results)) <= most
-    assert (sum(moves(results)) > 0) == (units > 0)
-
-
 # Turns
-
-
-def test_a_quantum_is_taken_from_nobody_for_whom_nobody_waits() -> None:
-    """B comes after 45 s and gets the turn with the next iteration: A has had its 30 s."""
-    first, second = run([job("A", 1, 60), job("B", 1, 5, at=45_005 * MS)], options())
-    assert (second.started_us, first.preemptions) == (45_010 * MS, 1)
-
-
-def test_round_robin_by_the_policys_own_quantum() -> None:
-    """A 0-30, B 30-60, C 60-90 and its end, A 90-120 and its end, B 120-130 and its end."""
-    results = run([job("A", 1, 60), job("B", 1, 40), job("C", 1, 30)], options())
-    assert ends(results) == [120 * SECOND, 130 * SECOND, 90 * SECOND]
 
 
 def test_an_idle_one_loses_the_rest_of_its_quantum() -> None:

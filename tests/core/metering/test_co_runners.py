@@ -130,28 +130,30 @@ def test_a_stretch_with_something_else_in_it_does_not_count(disturb: Callable[[S
     assert rows(scenario) == {("x", ""): (20_000_000, 10)}
 
 
-def test_the_first_iterations_of_a_process_do_not_count() -> None:
-    scenario = scene(1000, measured_after=3)
-    begin(scenario, 1, "x")
-    works(scenario, 1, 5000, 2)
-    assert rows(scenario) == {}
-    works(scenario, 1, 40, 2)
-    assert rows(scenario) == {("x", ""): (20_000_000, 2)}
-
-
-def test_time_without_a_finished_iteration_is_not_lost() -> None:
-    scenario = scene(1000)
-    begin(scenario, 1, "x")
-    works(scenario, 1, 15, 0)
-    works(scenario, 1, 5, 1)
-    assert rows(scenario) == {("x", ""): (20_000_000, 1)}
-
-
-def test_jobs_of_no_kind_and_suspended_ones_are_not_followed() -> None:
-    scenario = scene(1000)
-    begin(scenario, 1, "")
-    works(scenario, 1, 200, 10)
-    assert rows(scenario) == {}
+@pytest.mark.parametrize(
+    ("measured_after", "spec", "stretches", "counted"),
+    [
+        (3, {"kind": "x"}, [(5000, 2)], 0),
+        (3, {"kind": "x"}, [(5000, 2), (40, 2)], 2),
+        (1, {"kind": "x"}, [(15, 0), (5, 1)], 1),
+        (1, {"kind": ""}, [(200, 10)], 0),
+        (1, {"kind": "x", "gang": 2}, [(200, 10)], 0),
+    ],
+    ids=[
+        *("the first iterations of a process do not count", "those after them do"),
+        *("time without a finished iteration is not lost", "a job of no kind"),
+        "a job for several devices is another thing than the same command on one",
+    ],
+)
+def test_what_counts_of_a_job_alone(
+    measured_after: int, spec: dict[str, Any], stretches: list[tuple[int, int]], counted: int
+) -> None:
+    """``stretches``: seconds and iterations."""
+    scenario = scene(1000, 1000, measured_after=measured_after)
+    begin(scenario, 1, **spec)
+    for device_s, iterations in stretches:
+        works(scenario, 1, device_s, iterations)
+    assert rows(scenario) == ({("x", ""): (20_000_000, counted)} if counted else {})
 
 
 # What is known of a newcomer and the jobs of a device
@@ -166,28 +168,13 @@ def test_the_largest_slowdown_counts_either_way() -> None:
         assert scenario.job(2).device == "a", "it is shown, and decides nothing"
 
 
-def test_jobs_that_take_turns_do_not_slow_each_other() -> None:
-    scenario = scene(1000, max_lanes=1)
-    begin(scenario, 1, "y")
+@pytest.mark.parametrize("suspended", [False, True], ids=["they share a lane", "it is suspended between turns"])
+def test_jobs_that_take_turns_do_not_slow_each_other(suspended: bool) -> None:
+    scenario = scene(max_lanes=None if suspended else 1)
+    scenario.send(events.DeviceAdded(DeviceSpec("a", 1000 * MIB, checkpoint=suspended)))
+    place(scenario, 1, "y", checkpoint=True) if suspended else begin(scenario, 1, "y")
     knows(scenario, ("y", "", 100), ("y", "new", 300))
     assert worst(scenario, 2, "new") == {"a": None}
-
-
-def test_who_is_suspended_between_turns_slows_nobody() -> None:
-    scenario = scene()
-    scenario.send(events.DeviceAdded(DeviceSpec("b", 1000 * MIB, checkpoint=True)))
-    place(scenario, 1, "y", checkpoint=True)
-    knows(scenario, ("y", "", 100), ("y", "new", 300))
-    assert worst(scenario, 2, "new") == {"b": None}
-
-
-@pytest.mark.parametrize(("days", "found"), [(6, 1_800_000), (8, None)])
-def test_a_figure_of_a_week_ago_counts_no_more(days: int, found: int | None) -> None:
-    scenario = scene(1000)
-    begin(scenario, 1, "y")
-    knows(scenario, ("y", "", 100), ("y", "new", 180))
-    scenario.at(days * 24 * 3600 * 1000)
-    assert worst(scenario, 2, "new") == {"a": found}
 
 
 @pytest.mark.parametrize("spec", [{}, {"model": "faster"}, {"sharing": Sharing.TIMESLICE}])
@@ -218,13 +205,6 @@ def test_a_pair_that_meets_again_and_is_no_worse_than_alone_is_known_as_that() -
         works(scenario, 1, 30, 300)
     found = worst(scenario, 4, "y")["a"]
     assert found is not None and 1_100_000 < found < 1_103_000, "after half minutes: 1.88, 1.45, 1.26, 1.16, 1.10"
-
-
-def test_a_job_for_several_devices_is_another_thing_than_the_same_command_on_one() -> None:
-    scenario = scene(1000, 1000)
-    begin(scenario, 1, "x", gang=2)
-    works(scenario, 1, 200, 10)
-    assert rows(scenario) == {}
 
 
 def test_the_table_goes_from_core_to_core() -> None:

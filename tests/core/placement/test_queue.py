@@ -86,17 +86,13 @@ def test_what_can_never_run_is_refused_at_once(scenario: Scenario, spec: dict[st
     assert (command.outcome, command.reason.text) == (Outcome.REFUSED, text)
 
 
-def test_dependencies(scenario: Scenario) -> None:
-    scenario.start(1)
-    assert scenario.submit(2, after=(1,)) == []
-    assert scenario.why(2) == "waiting for job 1"
-    assert starts(scenario.exit(1)) == [(2, 2)]
+def test_who_waits_for_a_job_that_is_refused_is_refused_too(scenario: Scenario) -> None:
+    scenario.start(2)
     scenario.submit(3, after=(2,))
     scenario.submit(4, after=(3,))
     ended = [(end.job, end.outcome) for end in of_kind(scenario.exit(2, code=1), EndJob)]
     assert ended == [(2, Outcome.FAILED), (3, Outcome.REFUSED), (4, Outcome.REFUSED)]
     assert scenario.why(4) == "job 3, which it waits for, ended: refused"
-    assert only(scenario.submit(5, after=(2,)), EndJob).outcome is Outcome.REFUSED, "late"
 
 
 def test_fifo_stops_at_the_first_that_does_not_fit_and_pack_goes_on() -> None:

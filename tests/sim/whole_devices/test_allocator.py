@@ -91,16 +91,6 @@ def test_a_gang_gets_the_first_free_devices_all_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(("setting", "runs"), [(None, False), (0, False), (1, True)])
-def test_backfill_is_a_setting(setting: int | None, runs: bool) -> None:
-    cluster = Cluster(2, "fifo", backfill=setting)
-    cluster.submit(1, 5)
-    cluster.submit(2, 5, gang=2)
-    cluster.submit(3, 5)
-    cluster.tick()
-    assert bool(cluster.held(3)) == runs
-
-
 def asked(takes: float, at: float, newcomer: float) -> Cluster:
     """Job 1 has the only device; it was asked to leave it when the shorter job 2 came."""
     cluster = Cluster(1, "srtf")
@@ -189,19 +179,6 @@ def test_a_job_that_dies_while_it_is_leaving() -> None:
         AllocateDevices(2, ("gpu0",)),
     ]
     assert cluster.preempted(1, 1) == [], "late"
-
-
-def test_queues_of_las() -> None:
-    """The limit is reached at exactly that moment; who runs goes before who waits in the same queue."""
-    cluster = Cluster(1, "las", extra={"las_limit_1_us": 5 * SECOND})
-    cluster.submit(1, 20)
-    cluster.tick()
-    cluster.at(1).submit(2, 20)
-    assert cluster.tick() == [], "the same queue: job 1 runs on"
-    assert cluster.machine.next_timer() == 5 * SECOND
-    assert cluster.at(5).tick() == [PreemptJob(1)]
-    assert cluster.preempted(1, 5) == [AllocateDevices(2, ("gpu0",))]
-    assert cluster.at(10).tick() == [PreemptJob(2)], "both are in the second queue, and job 1 came there first"
 
 
 def test_another_policy_takes_over_at_once() -> None:
