@@ -12,7 +12,6 @@ from carpool.core import events
 from carpool.core.commands import (
     DropStore,
     GrantMemory,
-    GrantTurn,
     NameSuccessor,
     RequestYield,
     WatchIdle,
@@ -52,18 +51,6 @@ def test_a_newcomer_grows_into_the_memory_of_one_that_is_idle() -> None:
     assert scenario.job(1).offloaded
 
 
-def test_memory_comes_back_before_the_turn() -> None:
-    scenario = crowd()
-    for job in (1, 2):
-        scenario.build(job, 800)
-        scenario.at(scenario.ms + 2000)
-    assert moved_out(scenario.want(1)) == [2], "it has been idle since its promise was over"
-    following = scenario.send(events.Offloaded(2))
-    back = next(i for i, command in enumerate(following) if isinstance(command, GrantMemory) and command.job == 1)
-    assert following.index(GrantTurn(1, 1)) > back
-    assert scenario.job(1).granted.persistent == 800 * MIB
-
-
 @pytest.mark.parametrize("keeps_turn", [False, True])
 def test_a_holder_that_cannot_let_go_is_served_before_older_waiters(keeps_turn: bool) -> None:
     """It captures a CUDA graph: the older waiter would wait for its turn, and itself for what is kept for that one."""
@@ -76,16 +63,6 @@ def test_a_holder_that_cannot_let_go_is_served_before_older_waiters(keeps_turn: 
     commands = scenario.leave(scenario.ask(3, P, 50, keeps_turn=keeps_turn))
     answers = [command for command in commands if isinstance(command, GrantMemory) and command.answers is P]
     assert [command.job for command in answers] == [3] * keeps_turn
-
-
-def test_without_oversubscription_a_job_waits() -> None:
-    scenario = crowd(mode=Oversubscribe.OFF)
-    scenario.build(1, 800)
-    scenario.want(1)
-    scenario.release(1, 10, iterations=5)
-    scenario.start(2)
-    assert scenario.ask(2, P, 800) == []
-    assert "waiting for memory" in scenario.why(2)
 
 
 class Oldest(BasePolicy):

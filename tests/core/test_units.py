@@ -20,8 +20,9 @@ def test_what_the_docstrings_show() -> None:
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), ((1 << 20) - 1, "1024 KiB"), (1 << 20, "1 MiB"), (-5, "-5 B"),
-     ((1 << 30) - 1, "1024 MiB"), (1 << 30, "1 GiB"), (5 << 40, "5120 GiB")],
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (-5, "-5 B"),
+     ((1 << 20) - 1, "1024 KiB"), (1 << 20, "1 MiB"), ((1 << 30) - 1, "1024 MiB"), (1 << 30, "1 GiB"),
+     (5 << 40, "5120 GiB")],
 )  # fmt: skip
 def test_sizes_between_two_units(number: int, text: str) -> None:
     assert format_size(number) == text

@@ -269,18 +269,6 @@ def test_memory_is_recorded(policy: str) -> None:
     assert 5 * GIB <= max(result.recording.memory[0].values) <= 6 * GIB
 
 
-@pytest.mark.parametrize("policy", ["fair", "pack", "fifo"])
-def test_a_small_job_goes_ahead_of_a_large_one_but_under_fifo(policy: str) -> None:
-    """A and B do not fit together; C fits beside A."""
-    large = [job(name, takes=2, memory=(9, 1)) for name in "AB"]
-    first, second, small = run(policy, *large, job("C", at=0.5, takes=0.5), oversubscribe=OFF)
-    if policy == "fifo":
-        assert ends([first, second, small]) == [2 * SECOND, 4 * SECOND, 4_500_000]
-    else:
-        assert small.ended_us < first.ended_us <= second.ended_us
-        assert second.started_us is not None and second.started_us >= first.ended_us
-
-
 @every_policy
 @pytest.mark.parametrize("large", [{"memory": (17, 0)}, {"memory": (1, 16)}, {"memory": (8, 9)}, {"gpus": 3}], ids=str)
 def test_a_job_larger_than_the_device_or_the_machine_is_refused(policy: str, large: dict[str, Any]) -> None:
@@ -372,12 +360,6 @@ def test_services_that_mostly_idle_share_a_device_without_waiting_for_each_other
     jobs = [TraceJob(str(i), 0, 10 * SECOND, iterations=10, iteration_us=10_000, host_us=990_000) for i in range(3)]
     result = simulate(jobs, Options(settings=Settings(policy="fair")))
     assert [one.ended_us for one in result.jobs] == [10_180_000, 10_192_500, 10_205_000]
-
-
-def test_jobs_without_memory_spread_over_the_devices() -> None:
-    jobs = [TraceJob(str(i), 0, 60 * SECOND) for i in range(4)]
-    result = simulate(jobs, Options(devices=4, settings=Settings(policy="fifo")))
-    assert [one.ended_us for one in result.jobs] == [60 * SECOND] * 4
 
 
 def test_a_sleeper_gives_way_to_somebody_who_waits_for_its_memory() -> None:

@@ -117,16 +117,6 @@ def test_two_runs_are_the_same_and_recording_changes_nothing(rule: Rule) -> None
 
 
 @every_rule
-def test_with_devices_for_all_nobody_waits(rule: Rule) -> None:
-    draw = random.Random(9)
-    for _ in range(TRACES):
-        jobs = crowded_trace(draw, 20, most_gpus=4)
-        result = simulate(jobs, Options(sum(job.gpus for job in jobs), rule.settings()))
-        for one in result.jobs:
-            assert (one.started_us, one.queueing_us, one.preemptions) == (one.job.submit_us, 0, 0)
-
-
-@every_rule
 def test_an_empty_trace(rule: Rule) -> None:
     result = simulate([], Options(2, rule.settings()))
     assert (result.jobs, result.busy_us) == ([], 0)
@@ -180,13 +170,6 @@ def test_switch_cost_is_paid_per_preemption(rule: Rule) -> None:
 
 def in_thousands(job: TraceJob) -> TraceJob:
     return replace(job, submit_us=1000 * job.submit_us, duration_us=1000 * job.duration_us)
-
-
-@pytest.mark.parametrize("name", [name for name in RULES if name.startswith(("fifo", "sjf"))])
-def test_who_never_preempts_never_pays(name: str) -> None:
-    jobs = crowded_trace(random.Random(11), 30, most_gpus=4)
-    free = simulate(jobs, Options(4, RULES[name].settings()))
-    assert simulate(jobs, Options(4, RULES[name].settings(), switch_cost_us=1000)).jobs == free.jobs
 
 
 # failures

@@ -62,17 +62,6 @@ def test_the_number_of_lanes_is_bounded(by_settings: int | None, by_device: int 
     assert len(set(lanes)) == 2
 
 
-def test_devices_in_order_of_free_memory_and_pinned_jobs() -> None:
-    scenario = Scenario()
-    scenario.device("a", 600)
-    scenario.device("b", 1000)
-    for job, expected in ((1, "b"), (2, "a"), (3, "b")):
-        scenario.submit(job, estimate=estimate(450, 10))
-        assert scenario.job(job).device == expected
-    scenario.submit(4, device="a")
-    assert scenario.job(4).device == "a"
-
-
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
@@ -216,18 +205,6 @@ def test_an_exclusive_job_waits_for_an_empty_device_and_keeps_it(scenario: Scena
     assert starts(scenario.exit(2)) == [(3, 3)]
     scenario.device("host1", 500)
     assert only(scenario.submit(4, estimate=estimate(10, 10), exclusive=True), StartJob).device == "host1"
-
-
-def test_an_exclusive_job_is_not_passed_over_for_ever() -> None:
-    scenario = one_device(reserve_after_us=1_000_000)
-    scenario.start(1, estimate=estimate(10, 10))
-    scenario.submit(2, estimate=estimate(10, 10), exclusive=True)
-    assert starts(scenario.submit(3, estimate=estimate(10, 10))) != []
-    scenario.at(2000)
-    assert scenario.submit(4, estimate=estimate(10, 10)) == []
-    assert scenario.why(4) == "host0 is kept for job 2, which has waited too long"
-    scenario.exit(1)
-    assert [job for job, _ in starts(scenario.exit(3))] == [2]
 
 
 # The list of filters: what it says of each is so

@@ -119,14 +119,6 @@ def test_what_services_left_is_used() -> None:
     assert with_weights.left_us - with_weights.occupied_us == stalled_us > 0, "jobs could have had that time"
 
 
-def test_a_granted_turn_ends_each_pause() -> None:
-    story: Story = []
-    serve(model(size=0, compute=5, at=range(0, 900, 7)), jobs=[JOB], story=story)
-    pauses = [now for now, each in story if isinstance(each, TurnPaused)]
-    resumed = [now for now, each in story if isinstance(each, GrantTurn) and each.job == 1]
-    assert len(resumed) == len(pauses) + 1
-
-
 def test_a_job_that_is_paused_while_it_comes_back_comes_back_all_the_same() -> None:
     """Two jobs, one of which fits beside the service: 600 MiB take 105 ms each way."""
     jobs = [replace(JOB, id=name, persistent=600 * MIB) for name in "ab"]
