@@ -78,13 +78,10 @@ def test_a_link_is_good_once_and_for_a_while() -> None:
     assert not links.knows(late) and not links.knows("") and not links.knows("\udcff")
 
 
-def test_unused_links_do_not_pile_up() -> None:
+def test_unused_links_do_not_pile_up_and_those_of_another_process_are_none() -> None:
     links = Links()
     first = links.new()
     for _ in range(MOST_LINKS):
         links.new()
     assert links.exchange(first) is None
-
-
-def test_links_of_another_process_are_none() -> None:
-    assert Links().exchange(Links().new()) is None
+    assert Links().exchange(links.new()) is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.daemon.daemon_harness import Daemon, until
+from tests.dashboard.conftest import Page as Dashboard
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PACED = Path(__file__).with_name("paced.py")
-QUICK = Path(__file__).parents[1] / "quick.py"
 CHROMIUM = Path(os.environ.get("CARPOOL_CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -35,25 +34,6 @@ new MutationObserver((_, observer) => {
   requestAnimationFrame(() => { globalThis.firstRows = performance.now(); });
 }).observe(document, { childList: true, subtree: true });
 """
-
-
-class DashboardRun:
-    """`carpool dashboard` with its links; `close` ends the process."""
-
-    def __init__(self, home: Path, *arguments: str) -> None:
-        command = [sys.executable, "-P", str(QUICK), str(PATIENCE_MS), "dashboard", "--json", *arguments]
-        environment = {"CARPOOL_HOME": str(home)}
-        self._process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.url: str = json.loads(self._process.stdout.readline())["url"]
-
-    @property
-    def address(self) -> str:
-        return self.url.partition("#")[0]
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.communicate(timeout=PATIENCE_MS / 1000)
 
 
 @dataclass
@@ -101,7 +81,7 @@ def browser_run() -> Iterator[Browser]:
 @contextmanager
 def rig_of(daemon: Daemon) -> Iterator[BrowserRig]:
     """A dashboard and a browser for a daemon that has started; all three end with the block."""
-    run = DashboardRun(daemon.home)
+    run = Dashboard(daemon.home, patience_ms=PATIENCE_MS)
     try:
         with browser_run() as browser:
             yield BrowserRig(daemon, run, browser)
@@ -126,27 +106,27 @@ class BrowserRig:
     All pages are tabs of one window, and one process draws them, which takes a second to start: it stays for the first.
     """
 
-    def __init__(self, daemon: Daemon, run: DashboardRun, browser: Browser) -> None:
+    def __init__(self, daemon: Daemon, run: Dashboard, browser: Browser) -> None:
         self.daemon, self.run, self.browser = daemon, run, browser
         self._token: str | None = None
         self._pages: list[Watched] = []
         self._window = browser.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]
         self._first_tab = self._window.new_page()
-        self._first_tab.goto(f"{run.address}static/none")
+        self._first_tab.goto(f"{run.url}/static/none")
 
-    def open(self, view: str = "devices", *, scheme: str = "light", own: DashboardRun | None = None) -> Watched:
+    def open(self, view: str = "devices", *, scheme: str = "light", own: Dashboard | None = None) -> Watched:
         """A page of a tab of its own; the run's link is followed once, later tabs get its token."""
         run = self.run if own is None else own
-        watched = Watched(self._window.new_page(), run.address)
+        watched = Watched(self._window.new_page(), run.url)
         watched.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         self._pages.append(watched)
         if self._token is None or own is not None:
-            watched.page.goto(run.url)
+            watched.page.goto(run.said["url"])
             watched.page.wait_for_selector("h1")
             watched.show(view)
         else:
             watched.page.add_init_script(f"sessionStorage.setItem('carpool-token', {json.dumps(self._token)})")
-            watched.page.goto(f"{run.address}#/{view}")
+            watched.page.goto(f"{run.url}/#/{view}")
             watched.page.wait_for_selector("h1")
         if own is None:
             self._token = watched.page.evaluate("sessionStorage.getItem('carpool-token')")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.daemon.daemon_harness import until
-from tests.dashboard.browser.browser_rig import BrowserRig, DashboardRun
+from tests.dashboard.browser.browser_rig import BrowserRig
+from tests.dashboard.conftest import Page as Dashboard
 
 
 def test_a_daemon_that_is_killed_and_started_again(rig: BrowserRig) -> None:
@@ -23,7 +24,7 @@ def test_a_daemon_that_is_killed_and_started_again(rig: BrowserRig) -> None:
 
 
 def test_a_dashboard_that_ends(rig: BrowserRig) -> None:
-    run = DashboardRun(rig.daemon.home)
+    run = Dashboard(rig.daemon.home)
     page = rig.open("devices", own=run).page
     page.locator("[data-device]").first.wait_for()
     run.close()

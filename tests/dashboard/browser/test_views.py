@@ -133,22 +133,17 @@ def test_history_shows_use_per_user_and_day(rig: BrowserRig) -> None:
 
 
 def test_without_a_token_the_page_says_how_to_get_a_link(rig: BrowserRig) -> None:
-    rig.open()  # the link has been used
+    opened = rig.open().page  # the link has been used
+    assert "link=" not in opened.url and opened.context.cookies() == []
     context = rig.browser.new_context()
-    watched = Watched(context.new_page(), rig.run.address)
-    watched.page.goto(rig.run.address)
+    watched = Watched(context.new_page(), rig.run.url)
+    watched.page.goto(f"{rig.run.url}/")
     watched.page.get_by_text("This page needs a link").wait_for()
     assert "carpool dashboard" in watched.page.locator("main").inner_text()
-    watched.page.goto(rig.run.url)  # only the part after the # is another one
+    watched.page.goto(rig.run.said["url"])  # only the part after the # is another one
     watched.page.get_by_role("alert").wait_for()
     assert "link=" not in watched.page.url
     context.close()
-
-
-def test_a_link_is_taken_out_of_the_address(rig: BrowserRig) -> None:
-    watched = rig.open()
-    assert "link=" not in watched.page.url
-    assert watched.page.context.cookies() == []
 
 
 @pytest.mark.parametrize("width", all_but_first([390, 1000]))
