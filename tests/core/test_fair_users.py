@@ -134,11 +134,13 @@ def test_a_restarted_core_goes_on_with_what_was_known() -> None:
     assert again.order == [1, 3]
 
 
-def test_no_more_users_are_remembered_than_so_many() -> None:
+def test_of_many_users_those_who_have_used_most_are_remembered_and_the_latest() -> None:
     uses = UserUses(DAY_US)
     for owner in range(MOST_USERS + 50):
         uses.charge(owner, 1000 + owner, 0)
     assert len(uses.users()) == MOST_USERS and uses.users()[0] == 50
+    uses.charge(0, 1, 0)
+    assert uses.of(0, 0) == 1 and len(uses.users()) == MOST_USERS
 
 
 @given(st.integers(1, 10**15), st.lists(st.integers(0, 3 * DAY_US), max_size=6))
@@ -216,12 +218,3 @@ def test_users_who_have_used_as_much_overtake_each_other_no_longer_than_others()
         if made.job(2).phase == "starting":
             return
     pytest.fail("it was overtaken for ever")
-
-
-def test_of_many_users_never_the_latest_is_forgotten() -> None:
-    uses = UserUses(DAY_US)
-    for owner in range(MOST_USERS):
-        uses.charge(owner, 1_000, 0)
-    uses.charge(MOST_USERS, 1, 0)
-    assert uses.of(MOST_USERS, 0) == 1
-    assert len(uses.users()) == MOST_USERS

@@ -20,7 +20,7 @@ from carpool.sim.driver import PolicyFailed, simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
 from tests.core import placements, timelines
-from tests.core.scenario import EVERY_BOUNDARY, estimate, one_device
+from tests.core.scenario import estimate, one_device
 from tests.core.timelines import Timeline, Toy, settings
 
 
@@ -164,13 +164,15 @@ def test_jobs_are_served_by_arrival_and_the_fault_is_told(method: str, answer: A
 
 def test_the_machine_goes_on_and_says_so() -> None:
     register_policy("wrong", breaking("turn_key", RuntimeError("no idea")))
-    scenario = one_device(settings=Settings(policy="wrong", quantum_us=0, max_switch_share_ppm=1_000_000))
+    scenario = one_device(policy="wrong")
+    assert scenario.machine.policy_fault is None
     for job in (2, 1):
         scenario.start(job, estimate=estimate(10, 10))
         scenario.want(job)
-    scenario.machine.check()
     assert scenario.machine.view().lanes[1].holder == 2, "it came first"
     assert scenario.machine.policy_fault == "turn_key failed: RuntimeError: no idea"
+    register_policy("right", breaking("lanes", 2))
+    assert Machine(Settings(policy="right")).policy_fault is None
 
 
 @pytest.mark.parametrize("register", [register_policy, register_placement])
@@ -182,12 +184,6 @@ def test_a_policy_that_cannot_be_made(register: Any, error: BaseException) -> No
     for broken in (type("Broken", (), {"__init__": fail}), type("Broken", (), {"settings": property(fail)})):
         with pytest.raises(ValueError, match=r"making one fails: (SystemExit|ZeroDivisionError)"):
             register("broken", broken)
-
-
-def test_a_policy_that_is_right_has_no_fault() -> None:
-    register_policy("right", breaking("lanes", 2))
-    assert Machine(Settings(policy="right")).policy_fault is None
-    assert Machine(EVERY_BOUNDARY).policy_fault is None
 
 
 def test_what_a_check_of_settings_raises() -> None:
@@ -304,15 +300,12 @@ def test_those_of_others_are_guarded_unless_their_errors_are_wanted(registry: Re
     assert registry.load("b").name == "guarded edited"
 
 
-def test_a_name_that_nobody_knows(registry: Registry[Base]) -> None:
+def test_a_name_that_nobody_knows_and_settings_that_are_no_names(registry: Registry[Base]) -> None:
     registry.register("a", Theirs)
     with pytest.raises(ValueError, match=r"^unknown rule 'b'; known rules: own, a; or one of yours, as path.py:Class$"):
         registry.load("b")
     with pytest.raises(KeyError):
         registry.kind("b")
-
-
-def test_settings_that_are_no_names(registry: Registry[Base]) -> None:
     with pytest.raises(ValueError, match=r"^'a' is not a rule: its settings are \(1, 2\), not a tuple of names$"):
         registry.register("a", Counted)
 
@@ -329,21 +322,13 @@ def test_an_error_leaves_what_was_there(registry: Registry[Base]) -> None:
 # What docs/policies.md and docs/placement.md show is what the core does
 
 
-def test_every_timeline_listing_and_diagram_is_current() -> None:
+def test_every_timeline_listing_and_diagram_is_current_and_shown() -> None:
     document = timelines.DOCUMENT.read_text()
     assert timelines.filled(document) == document, "run: python -m tests.core.timelines"
-
-
-def test_every_timeline_is_shown() -> None:
-    document = timelines.DOCUMENT.read_text()
-    missing = [name for name in timelines.examples() if f"<!-- timeline {name} -->" not in document]
-    assert not missing
+    assert not [name for name in timelines.examples() if f"<!-- timeline {name} -->" not in document]
     assert "```text\n```" not in document
-
-
-def test_the_own_policy_is_as_short_as_promised() -> None:
     code = (timelines.DOCUMENT.parents[1] / "tests/core/smallest.py").read_text()
-    assert len(code.splitlines()) <= 32
+    assert len(code.splitlines()) <= 32, "as short as promised"
 
 
 def test_every_example_of_placement_is_current_and_shown() -> None:

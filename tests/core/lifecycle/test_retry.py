@@ -25,6 +25,7 @@ from carpool.core.model import (
 from carpool.sim.whole_devices.allocator import machine_for
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, of_kind, one_device, only
 
+SECOND = 1_000_000
 SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
@@ -34,7 +35,8 @@ def short(scenario: Scenario, job: int) -> list[Command]:
 
 
 def test_a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_others(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(100, 40))
+    """And without a pause."""
+    scenario.start(1, estimate=estimate(100, 40), retries=3, retry_pause_us=SECOND)
     scenario.start(2)
     scenario.submit(3, exclusive=True)
     again = only(short(scenario, 1), RetryJob)
@@ -303,8 +305,6 @@ def test_each_attempt_believes_estimates_as_the_settings_say() -> None:
 
 # Pauses between attempts
 
-SECOND = 1_000_000
-
 
 def fails(scenario: Scenario, job: int) -> list[Command]:
     return scenario.exit(job, 1)
@@ -342,11 +342,6 @@ def test_a_job_that_pauses_is_untouched_by_another_policy_and_can_be_cancelled(s
     fails(scenario, 1)
     assert only(scenario.send(events.CancelRequested(1)), EndJob).outcome is Outcome.CANCELLED
     assert later(scenario, 5000) == []
-
-
-def test_a_job_that_ran_out_of_memory_does_not_pause(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(100, 40), retries=3, retry_pause_us=SECOND)
-    assert only(short(scenario, 1), StartJob).job == 1
 
 
 def test_what_is_left_of_a_pause_outlives_a_restart(scenario: Scenario) -> None:

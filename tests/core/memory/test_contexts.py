@@ -84,19 +84,14 @@ def test_a_job_that_finds_its_device_empty_is_promised_what_there_is_beside_its_
     assert scenario.job(1).reserved.total == 900 * MIB, "nothing of it is taken back when its context is due"
 
 
-def test_a_context_that_is_due_is_granted_to_nobody(scenario: Scenario) -> None:
+@pytest.mark.parametrize("spare", [0, 150])
+def test_a_context_that_is_due_is_granted_to_nobody(scenario: Scenario, spare: int) -> None:
+    """What is free beside the capacity is taken first."""
+    telemetry(scenario, 0, spare=spare)
     scenario.start(1)
-    assert kept(scenario) == CONTEXT
+    assert kept(scenario) == max(0, CONTEXT - spare)
     scenario.start(2)
-    assert kept(scenario) == 2 * CONTEXT
-
-
-def test_what_is_free_beside_the_capacity_is_taken_first(scenario: Scenario) -> None:
-    telemetry(scenario, 0, spare=150)
-    scenario.start(1)
-    assert kept(scenario) == 0
-    scenario.start(2)
-    assert kept(scenario) == 2 * CONTEXT - 150
+    assert kept(scenario) == 2 * CONTEXT - spare
 
 
 @pytest.mark.parametrize(
@@ -345,34 +340,27 @@ def test_an_estimate_has_to_fit_beside_the_context(scenario: Scenario) -> None:
     assert not scenario.job(2).granted.persistent
 
 
-def test_where_contexts_leave_nobody_enough_the_last_one_fails() -> None:
-    """Both grew, and neither would find what it needs: it is started again when it has the device to itself."""
+def two_that_grow(persistent: int, spare: int = 0) -> Scenario:
+    """Two jobs on 500 MiB, and so many beside them, need more than their contexts leave."""
     scenario = on_gpu(500)
+    telemetry(scenario, 0, spare=spare)
     scenario.start_each(1, 2)
-    scenario.ask(1, P, 350)
-    scenario.ask(2, P, 360)
-    scenario.at(600_000)
-    assert denied(scenario.last) == [2]
-
-
-def two_that_share_spare() -> Scenario:
-    """Either context alone lies beside the capacity; both together take 100 of 500 MiB, and each job needs more."""
-    scenario = on_gpu(500)
-    telemetry(scenario, 0, spare=100)
-    scenario.start_each(1, 2)
-    scenario.ask(1, P, 420)
-    scenario.ask(2, P, 430)
+    scenario.ask(1, P, persistent)
+    scenario.ask(2, P, persistent + 10)
     return scenario
 
 
-def test_contexts_crowd_out_together_where_none_would_alone() -> None:
-    scenario = two_that_share_spare()
-    scenario.at(60_000)
-    assert denied(scenario.last) == [2]
+@pytest.mark.parametrize(("persistent", "spare"), [(350, 0), (420, 100)])
+def test_where_contexts_leave_nobody_enough_the_last_one_fails(persistent: int, spare: int) -> None:
+    """Neither would find what it needs: it is started again when it has the device to itself.
+
+    With what is spare either context alone lies beside the capacity; both together take 100 of 500 MiB.
+    """
+    assert denied(two_that_grow(persistent, spare).at(60_000).last) == [2]
 
 
 def test_a_context_has_come_where_others_are_seen_and_its_job_uses_the_device() -> None:
-    scenario = two_that_share_spare()
+    scenario = two_that_grow(420, spare=100)
     telemetry(scenario, 0, spare=60)
     assert kept(scenario) == 100, "of the two, 40 in use and 160 to come"
     scenario.at(60_000)

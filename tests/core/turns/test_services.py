@@ -232,19 +232,16 @@ def test_who_waits_for_memory_comes_to_no_boundary(scenario: Scenario) -> None:
 # Illegal, impossible
 
 
-def test_a_demand_is_for_services(scenario: Scenario) -> None:
+def test_what_cannot_be(scenario: Scenario) -> None:
     scenario.start(1)
     with pytest.raises(IllegalTransition, match="the job is not a service"):
         scenario.want(1, demand=demand())
     with pytest.raises(ValueError, match="at least 0"):
         demand(mib=-1)
-
-
-def test_only_a_holder_pauses(scenario: Scenario) -> None:
-    train(scenario, 1)
-    scenario.release(1)
     with pytest.raises(IllegalTransition, match="the job has no turn"):
         paused(scenario, 1)
+    with pytest.raises(IllegalTransition, match="after a restart only"):
+        scenario.send(events.WeightsFound("host0", 0, "bert", 1, 1))
 
 
 @pytest.mark.parametrize("spec", [{"gang": 2}, {"exclusive": True}, {"checkpoint": True}])
@@ -297,8 +294,3 @@ def test_after_a_restart_one_that_waits_is_promised_its_weights_anew() -> None:
     scenario, first = restarted(computes=False)
     assert place("bert", 2) in first and GrantTurn(2, 2) in first
     assert scenario.release(2) == [GrantTurn(1, 1)]
-
-
-def test_weights_are_found_after_a_restart_only(scenario: Scenario) -> None:
-    with pytest.raises(IllegalTransition, match="after a restart only"):
-        scenario.send(events.WeightsFound("host0", 0, "bert", 1, 1))
