@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import (
-    DropStore,
-    GrantMemory,
-    NameSuccessor,
-    RequestYield,
-    WatchIdle,
-)
+from carpool.core.commands import DropStore, GrantMemory, NameSuccessor, RequestYield, WatchIdle
 from carpool.core.memory.eviction import candidates, choose
 from carpool.core.model import MIB, Cause, JobId, Memory, MemoryClass, Oversubscribe, Settings, Usage
 from carpool.core.policies import BasePolicy, load_policy

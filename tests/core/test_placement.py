@@ -12,13 +12,7 @@ from carpool.core.commands import DenyMemory, GrantMemory, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceSpec, JobPhase, Load, Memory, Oversubscribe, Settings, Usage
 from carpool.core.placement import queue
-from carpool.core.policies.placement import (
-    BasePlacement,
-    Key,
-    available_placements,
-    load_placement,
-    register_placement,
-)
+from carpool.core.policies.placement import BasePlacement, Key, available_placements, load_placement, register_placement
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.core.state.state import State
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, of_kind, only, started_on

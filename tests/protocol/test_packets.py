@@ -46,19 +46,13 @@ def test_a_message_and_its_descriptors(ends: tuple[socket.socket, socket.socket]
 
 
 def test_packets_are_not_joined(ends: tuple[socket.socket, socket.socket]) -> None:
+    with pytest.raises(BlockingIOError):
+        packets.receive(ends[1], json.loads, socket.MSG_DONTWAIT)
     for number in range(3):
         packets.send(ends[0], json.dumps(number).encode())
     assert [packets.receive(ends[1], json.loads) for _ in range(3)] == [(0, []), (1, []), (2, [])]
-
-
-def test_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
-    assert packets.receive(ends[1], json.loads) is None
-
-
-def test_nothing_has_come_yet(ends: tuple[socket.socket, socket.socket]) -> None:
-    with pytest.raises(BlockingIOError):
-        packets.receive(ends[1], json.loads, socket.MSG_DONTWAIT)
+    assert packets.receive(ends[1], json.loads) is None, "the end"
 
 
 @pytest.mark.parametrize(

@@ -158,16 +158,13 @@ def test_trials_of_a_sweep_are_alike() -> None:
 
 @pytest.mark.parametrize("kind", ["poisson", "bursty"])
 def test_load_sets_the_arrivals(kind: str) -> None:
-    """60 min x 1.27 devices / (0.5 x 4 devices) = 38.1 min between arrivals."""
+    """60 min x 1.27 devices / (0.5 x 4 devices) = 38.1 min between arrivals.  A mean interarrival time goes before."""
     jobs = generate(f"{kind}:jobs=20000,load=0.5,devices=4,gpus=philly", 5)
     assert jobs[-1].submit_us / len(jobs) / MINUTE == pytest.approx(38.1, rel=0.1)
     assert mean(job.duration_us for job in jobs) / MINUTE == pytest.approx(60, rel=0.1)
     shares = [sum(job.gpus == gpus for job in jobs) / len(jobs) for gpus in (1, 2, 4, 8)]
     assert shares == pytest.approx([0.90, 0.04, 0.05, 0.01], abs=0.01)
-
-
-def test_a_mean_interarrival_time_goes_before_the_load() -> None:
-    jobs = generate("poisson:jobs=5000,mean_interarrival_s=60", 5)
+    jobs = generate(f"{kind}:jobs=5000,mean_interarrival_s=60", 5)
     assert jobs[-1].submit_us / len(jobs) / MINUTE == pytest.approx(1, rel=0.1)
 
 

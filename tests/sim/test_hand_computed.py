@@ -271,12 +271,9 @@ def check(case: Case, settings: Settings) -> None:
             assert one.reason, one.job.id
 
 
-def test_fifo_is_strict_unless_told_otherwise() -> None:
-    check(FIFO[0], Settings(policy="fifo", allocation=Allocation.DEVICES))
-
-
-def test_las_knows_its_limits_by_default() -> None:
-    check(LAS[-1], Settings(policy="las", allocation=Allocation.DEVICES))
+@pytest.mark.parametrize("case", [FIFO[0], LAS[-1]], ids=["fifo is strict", "las knows its limits"])
+def test_what_is_so_unless_told_otherwise(case: Case) -> None:
+    check(case, Settings(policy=case.rule.policy, allocation=Allocation.DEVICES))
 
 
 def test_a_device_in_use_counts_as_busy() -> None:

@@ -92,6 +92,8 @@ def ends(results: Sequence[JobResult]) -> list[Micros]:
         {"iterations": 3001, "iteration_us": 997, "host_us": 2},
         {"utilization_ppm": 123_457},
         {"duration_us": 1_234_567},
+        # All of the device.
+        {"persistent": 8 * GIB, "ephemeral": 8 * GIB},
     ],
     ids=str,
 )
@@ -111,17 +113,11 @@ def test_what_the_core_is_told_does_not_change_a_lone_job(policy: str, declared:
 
 
 @every_policy
-def test_one_after_the_other_each_takes_its_duration(policy: str) -> None:
+def test_one_after_the_other_or_on_devices_of_their_own_each_takes_its_duration(policy: str) -> None:
     results = run(policy, job("A", takes=1), job("B", at=2, takes=1), job("C", at=5, takes=2))
     assert ends(results) == [1 * SECOND, 3 * SECOND, 7 * SECOND]
-
-
-@every_policy
-def test_two_devices_two_jobs(policy: str) -> None:
-    """Each finds a device of its own: 1 s without the other, under every policy."""
-    memory = (1, 8)
-    results = run(policy, job("A", takes=1, memory=memory), job("B", takes=1, memory=memory), devices=2)
-    assert ends(results) == [SECOND, SECOND]
+    pair = [job(name, takes=1, memory=(1, 8)) for name in "AB"]
+    assert ends(run(policy, *pair, devices=2)) == [SECOND, SECOND]
 
 
 # side by side
@@ -248,16 +244,12 @@ def test_pack_shares_a_lane_where_memory_ends() -> None:
 
 @every_policy
 def test_what_does_not_fit_together_waits(policy: str) -> None:
-    """9 + 9 GiB of persistent memory on a device of 16."""
-    first, second = run(policy, *(job(name, takes=1, memory=(9, 1)) for name in "AB"), oversubscribe=OFF)
+    """9 + 9 GiB of persistent memory on a device of 16; also where it is not declared."""
+    pair = [job(name, takes=1, memory=(9, 1)) for name in "AB"]
+    first, second = run(policy, *pair, oversubscribe=OFF)
     assert ends([first, second]) == [1 * SECOND, 2 * SECOND]
     assert second.started_us == 1 * SECOND
-
-
-@every_policy
-def test_memory_that_is_not_declared_is_kept_within_the_device_all_the_same(policy: str) -> None:
-    results = run(policy, *(job(name, takes=1, memory=(9, 1)) for name in "AB"), declare_memory=False)
-    assert max(ends(results)) >= 2 * SECOND
+    assert max(ends(run(policy, *pair, declare_memory=False))) >= 2 * SECOND
 
 
 @every_policy
@@ -277,11 +269,6 @@ def test_a_job_larger_than_the_device_or_the_machine_is_refused(policy: str, lar
     assert (refused.outcome, refused.started_us, refused.service_us) == (Outcome.REFUSED, None, 0)
     assert refused.reason
     assert ends([other]) == [1 * SECOND]
-
-
-@every_policy
-def test_a_job_of_exactly_the_device_runs(policy: str) -> None:
-    assert ends(run(policy, job("A", takes=1, memory=(8, 8)))) == [1 * SECOND]
 
 
 @every_policy

@@ -36,14 +36,10 @@ def test_least_mean_and_most_are_those_of_the_samples(
             assert found[key[0]][key[1]].mean == round(sum(values) / len(values))
 
 
-def test_buckets_are_in_order() -> None:
+def test_buckets_are_in_order_and_adding_leaves_what_is_added_alone() -> None:
+    into: Spans = {}
     one: Spans = {"used_bytes": RollupSpan(1, 1, 1, 1)}
     assert list(buckets([(25, one), (3, one), (21, one)], 10)) == [0, 20]
-
-
-def test_adding_leaves_what_is_added_alone() -> None:
-    into: Spans = {}
-    more: Spans = {"used_bytes": RollupSpan(1, 1, 1, 1)}
-    add(into, more)
-    add(into, more)
-    assert into == {"used_bytes": RollupSpan(1, 2, 1, 2)} and more == {"used_bytes": RollupSpan(1, 1, 1, 1)}
+    add(into, one)
+    add(into, one)
+    assert into == {"used_bytes": RollupSpan(1, 2, 1, 2)} and one == {"used_bytes": RollupSpan(1, 1, 1, 1)}

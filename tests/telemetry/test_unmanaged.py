@@ -9,14 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.telemetry.readers import (
-    ELSEWHERE,
-    Ownership,
-    bytes_of_others,
-    look,
-    sees_all_processes,
-    with_unmanaged,
-)
+from carpool.telemetry.readers import ELSEWHERE, Ownership, bytes_of_others, look, sees_all_processes, with_unmanaged
 from carpool.telemetry.samples import CARPOOL, CapabilityLevel, ProcessMemory, Sample
 
 JOB = 7

@@ -51,10 +51,6 @@ def test_arrows_in_chromes_format_begin_once() -> None:
     assert {row["id"] for row in arrows} == set(first)
 
 
-def test_a_timeline_without_anything_is_a_file_all_the_same() -> None:
-    assert chrome([]) == {"traceEvents": []}
-
-
 EVENTS = events("lanes")
 ALL = slices(timeline(EVENTS))
 FIRST, LAST = followed(EVENTS)[0].time_ns, followed(EVENTS)[-1].time_ns
@@ -104,5 +100,6 @@ def test_a_device_alone_has_its_lanes_and_its_jobs() -> None:
         assert {track.job for track in found} <= {None, 1}
 
 
-def test_a_time_without_anything_is_empty() -> None:
+def test_a_time_without_anything_is_empty_and_a_file_all_the_same() -> None:
     assert timeline(EVENTS, until_ns=FIRST - 1) == []
+    assert chrome([]) == {"traceEvents": []}

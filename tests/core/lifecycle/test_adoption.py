@@ -65,12 +65,14 @@ def test_a_started_job_that_has_not_attached_gets_a_lane(restarting: Scenario) -
     assert restarting.want(1) == [GrantTurn(7, 1)]
 
 
-def test_packets_from_before_the_restart_are_ignored(restarting: Scenario) -> None:
+def test_packets_from_before_the_restart_are_ignored_and_requests_are_answered_again(restarting: Scenario) -> None:
     restarting.send(found(1))
     restarting.send(found(2, holds_turn=True))
     restarting.send(events.RestartEnded())
     assert restarting.send(events.TurnReleased(1, Cause.EARLY, Usage())) == []
     assert restarting.job(2).holder
+    restarting.ask(1, P, 150)
+    assert restarting.job(1).granted.persistent >= 150 * MIB
 
 
 def test_an_offloaded_job_comes_back_with_what_it_had(restarting: Scenario) -> None:
@@ -79,13 +81,6 @@ def test_an_offloaded_job_comes_back_with_what_it_had(restarting: Scenario) -> N
     commands = restarting.send(events.RestartEnded())
     assert restarting.job(1).granted == Memory(70 * MIB, 30 * MIB)
     assert GrantTurn(7, 1) in commands
-
-
-def test_a_waiting_request_is_answered_again(restarting: Scenario) -> None:
-    restarting.send(found(1))
-    restarting.send(events.RestartEnded())
-    restarting.ask(1, P, 150)
-    assert restarting.job(1).granted.persistent >= 150 * MIB
 
 
 def test_a_job_that_was_being_cancelled_is_killed_in_the_end(restarting: Scenario) -> None:

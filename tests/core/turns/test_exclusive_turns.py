@@ -7,14 +7,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, GrantMemory, GrantTurn, Offload, RequestYield, SignalJob
 from carpool.core.events import IllegalTransition
-from carpool.core.model import (
-    MIB,
-    Cause,
-    DeviceSpec,
-    Memory,
-    Oversubscribe,
-    Usage,
-)
+from carpool.core.model import MIB, Cause, DeviceSpec, Memory, Oversubscribe, Usage
 from tests.core.scenario import FREE, P, Scenario, adopted, estimate, of_kind, one_device
 
 

@@ -7,14 +7,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, DropWeights, GrantTurn, PauseTurn, RequestYield, WithdrawYield
 from carpool.core.events import IllegalTransition
-from carpool.core.model import (
-    MIB,
-    Cause,
-    JobSpec,
-    Memory,
-    Service,
-    Serving,
-)
+from carpool.core.model import MIB, Cause, JobSpec, Memory, Service, Serving
 from tests.core.scenario import P, Scenario, adopted, estimate, one_device
 from tests.core.service_steps import MS, demand, dropped, paused, place, train, worker
 

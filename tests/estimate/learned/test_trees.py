@@ -12,10 +12,7 @@ from carpool.estimate.learned.trees import DamagedWeights, Forest, forest
 def test_a_value_goes_down_to_its_leaf() -> None:
     tree = forest({"start": 1.0, "trees": [[0, 2.0, 10.0, [1, 5.0, 20.0, 30.0]], 100.0]}, 2)
     assert [tree.value(seen) for seen in ([2.0, 0.0], [2.1, 5.0], [3.0, 6.0])] == [111.0, 121.0, 131.0]
-
-
-def test_no_trees_are_allowed() -> None:
-    assert forest({"start": 2, "trees": []}, 1) == Forest(2.0, ())
+    assert forest({"start": 2, "trees": []}, 1) == Forest(2.0, ()), "no trees are allowed"
 
 
 def deep(levels: int) -> Any:

@@ -15,13 +15,10 @@ def job(utilization: float, device_us: int = 10, host_us: int = 0) -> TraceJob:
     return TraceJob("x", 0, device_us + host_us, 1, 1, device_us, host_us, utilization_ppm=int(utilization * 1e6))
 
 
-def test_nobody_is_slowed_until_the_device_is_full() -> None:
+def test_nobody_is_slowed_until_the_device_is_full_and_slices_are_equal() -> None:
     assert Concurrent().speeds([job(0.4), job(0.6)]) == [1_000_000] * 2
     assert Concurrent().speeds([job(1.0), job(1.0), job(0.5)]) == [400_000] * 3
     assert Concurrent().speeds([job(1.0, 10, 10), job(1.0, 10, 10)]) == [1_000_000] * 2, "half of the time on the host"
-
-
-def test_slices_are_equal() -> None:
     assert Timeslice().speeds([job(0.1)] * 4) == [250_000] * 4
 
 

@@ -37,10 +37,6 @@ def test_what_was_moved() -> None:
     assert (summary.offloads, summary.moved_gib, summary.moving_s, summary.moving) == (3, 3.5, 1.5, 0.05)
 
 
-def test_the_makespan_begins_with_the_first_submission() -> None:
-    assert summarize(result(ended("a", 100, 110, 130))).makespan_s == 30
-
-
 def test_refused_jobs_count_nowhere_and_failed_ones_not_for_jct() -> None:
     refused = ended("r", 0, None, 0, outcome=Outcome.REFUSED)
     failed = ended("f", 5, 20, 90, outcome=Outcome.FAILED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,18 @@ from carpool.sim.traces.alibaba import V2020
 SECOND = 1_000_000
 
 
+DAY = "2017-10-07 "
+
+
 def attempt(start: str | None, end: str | None, *gpus: int) -> dict[str, Any]:
+    """Times are those of a day."""
     detail = [{"ip": f"m{number}", "gpus": [f"gpu{i}" for i in range(count)]} for number, count in enumerate(gpus)]
-    return {"start_time": start, "end_time": end, "detail": detail}
+    return {"start_time": start and DAY + start, "end_time": end and DAY + end, "detail": detail}
 
 
 def philly_job(name: str, submitted: str, *attempts: dict[str, Any], user: str = "u") -> dict[str, Any]:
-    return {
-        "status": "Pass",
-        "vc": "v",
-        "jobid": name,
-        "attempts": list(attempts),
-        "submitted_time": submitted,
-        "user": user,
-    }
+    about = {"status": "Pass", "vc": "v", "jobid": name, "submitted_time": submitted, "user": user}
+    return {**about, "attempts": list(attempts)}
 
 
 def write_json(folder: Path, content: Any) -> Path:
@@ -42,25 +41,16 @@ def write_json(folder: Path, content: Any) -> Path:
 
 
 def test_philly(tmp_path: Path) -> None:
-    path = write_json(
-        tmp_path,
-        [
-            philly_job(
-                "later",
-                "2017-10-07 01:11:39",
-                attempt("2017-10-07 01:12:09", "2017-10-07 01:13:09", 8, 4),
-                attempt("2017-10-07 02:00:00", "2017-10-07 02:01:00", 8),
-                user="bob",
-            ),
-            philly_job(
-                "first", "2017-10-07 01:11:09", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:01", 1), user="al"
-            ),
-            philly_job("never", "2017-10-07 01:00:00", user="bob"),
-            philly_job("unfinished", "2017-10-07 01:00:00", attempt("2017-10-07 01:12:00", "None", 1)),
-            philly_job("no devices", "2017-10-07 01:00:00", attempt("2017-10-07 01:12:00", "2017-10-07 01:12:01")),
-        ],
-    )
-    jobs, notes = read_trace_with_notes(path)
+    twice = attempt("01:12:09", "01:13:09", 8, 4), attempt("02:00:00", "02:01:00", 8)
+    unfinished = attempt("01:12:00", None, 1) | {"end_time": "None"}
+    jobs = [
+        philly_job("later", DAY + "01:11:39", *twice, user="bob"),
+        philly_job("first", DAY + "01:11:09", attempt("01:12:00", "01:12:01", 1), user="al"),
+        philly_job("never", DAY + "01:00:00", user="bob"),
+        philly_job("unfinished", DAY + "01:00:00", unfinished),
+        philly_job("no devices", DAY + "01:00:00", attempt("01:12:00", "01:12:01")),
+    ]
+    jobs, notes = read_trace_with_notes(write_json(tmp_path, jobs))
     assert jobs == [
         TraceJob("first", 0, SECOND, gpus=1, owner=1),
         TraceJob("later", 30 * SECOND, 120 * SECOND, gpus=12, owner=0),
@@ -70,12 +60,8 @@ def test_philly(tmp_path: Path) -> None:
 
 def test_philly_counts_what_is_known_of_a_retried_job(tmp_path: Path) -> None:
     """An attempt without an end adds nothing; the job's devices are those of the first that has some."""
-    attempts = [
-        attempt(None, None),
-        attempt("2017-10-07 01:12:00", None, 2),
-        attempt("2017-10-07 01:13:00", "2017-10-07 01:13:07", 4),
-    ]
-    (job,) = read_trace(write_json(tmp_path, [philly_job("a", "2017-10-07 01:00:00", *attempts)]))
+    attempts = [attempt(None, None), attempt("01:12:00", None, 2), attempt("01:13:00", "01:13:07", 4)]
+    (job,) = read_trace(write_json(tmp_path, [philly_job("a", DAY + "01:00:00", *attempts)]))
     assert (job.gpus, job.duration_us) == (2, 7 * SECOND)
 
 
@@ -84,12 +70,11 @@ def test_philly_counts_what_is_known_of_a_retried_job(tmp_path: Path) -> None:
     [
         ({"a": 1}, "this JSON is not a list of jobs"),
         ([], "there is no job to simulate; check"),
-        ([philly_job("a", "2017-10-07 01:00:00")], r"there is no job to simulate \(skipped 1 job that never ran\)"),
+        ([philly_job("a", DAY + "01:00:00")], r"there is no job to simulate \(skipped 1 job that never ran\)"),
         ([1], 'job 1: "1" is not a job; check the file'),
-        ([philly_job("a", "x", attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00", 1))],
-         'job 1: submitted_time is "x", not a time'),
-        ([philly_job("a", "", attempt("2017-10-07 01:12:00", "2017-10-07 01:13:00", 1))], "job 1: jobid or"),
-        ([philly_job("a", "2017-10-07 01:00:00", {"start_time": "x"})], 'job 1: start_time is "x"'),
+        ([philly_job("a", "x", attempt("01:12:00", "01:13:00", 1))], 'job 1: submitted_time is "x", not a time'),
+        ([philly_job("a", "", attempt("01:12:00", "01:13:00", 1))], "job 1: jobid or"),
+        ([philly_job("a", DAY + "01:00:00", {"start_time": "x"})], 'job 1: start_time is "x"'),
         ([{"attempts": 3}], 'job 1: attempts is "3", not a list'),
         ([{"attempts": [3]}], 'job 1: detail is "None", not a list'),
     ],
@@ -242,32 +227,24 @@ def test_start_up_comes_from_the_events(tmp_path: Path) -> None:
         (2, "StartJob", 500),
         (3, "StartJob", 90_000),
     ]
-    connection = schema.open_journal(path)
-    for number, (job, kind, now) in enumerate([*events, (3, "Attached", 7)], 1):
-        connection.execute("INSERT INTO events VALUES (?, 0, ?, ?, ?, 0, '')", (number, now, kind, job))
-    connection.close()
+    with closing(schema.open_journal(path)) as connection:
+        for number, (job, kind, now) in enumerate([*events, (3, "Attached", 7)], 1):
+            connection.execute("INSERT INTO events VALUES (?, 0, ?, ?, ?, 0, '')", (number, now, kind, job))
     jobs, _ = read_journal(path)
     assert [(job.startup_us, job.duration_us, job.iteration_us) for job in jobs] == [
         (2000, 2400, 100), (0, 400, 100), (0, 400, 100)
     ]  # fmt: skip
 
 
-def test_reading_a_journal_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_reading_a_journal_leaves_nothing_behind_also_while_it_is_in_use(tmp_path: Path) -> None:
     path = make_journal(tmp_path, [{"submitted_us": 1}])
     before = path.read_bytes()
     read_journal(path)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes() == before
-
-
-def test_a_journal_in_use(tmp_path: Path) -> None:
-    path = make_journal(tmp_path, [{"submitted_us": 1}])
-    connection = schema.open_journal(path)
-    connection.execute("UPDATE jobs SET device_us = 77")
-    try:
+    with closing(schema.open_journal(path)) as connection:
+        connection.execute("UPDATE jobs SET device_us = 77")
         assert read_journal(path)[0][0].duration_us == 77
-    finally:
-        connection.close()
 
 
 def test_the_journals_name_and_version_are_the_daemons() -> None:
