@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.core.stats import PPM, percentile_s, percentile_x100, quantile
+from carpool.core.stats import PPM, percentile_s, quantile
 
 
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=40), st.integers(1, PPM))
@@ -30,11 +30,7 @@ def test_nonsense_is_refused(values: list[int], share_ppm: int) -> None:
         quantile(values, share_ppm)
 
 
-def test_a_percentile_lies_between_its_neighbours() -> None:
-    assert [percentile_x100([1, 2, 5], percent) for percent in (0, 25, 50, 95, 100)] == [100, 150, 200, 470, 500]
-    assert percentile_x100([7], 99) == 700
-
-
 def test_seconds_of_nothing_are_none() -> None:
+    """`tests/sim/results/test_summary.py` compares percentiles with those of numpy."""
     assert percentile_s([], 50) is None
     assert percentile_s([1_000_000, 2_000_000], 50) == 1.5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -87,21 +86,6 @@ def test_a_device_on_which_nothing_changes_costs_nothing() -> None:
     assert world.told[-1] == (10**12 + WINDOW * SECOND, SILENT)
 
 
-def test_what_comes_and_goes_between_two_looks_is_not_seen() -> None:
-    world = World()
-    world.change(1_200_000, FULL)
-    world.change(1_900_000, IDLE)
-    world.until(100 * SECOND)
-    assert world.told == []
-
-
-def test_only_changes_of_a_percent_are_told() -> None:
-    world = World()
-    world.change(0, (9_000, 1_000, 1_000))
-    world.until(100 * SECOND)
-    assert [load for _, load in world.told] == [Load(0, 10_000, 0, 0), Load(10_000, 10_000, 0, 0)]
-
-
 LEVELS = st.tuples(*(st.integers(0, 1_000_000) for _ in range(3)))
 
 
@@ -133,16 +117,6 @@ def _slowly(changes: Sequence[tuple[Micros, Level]], interval: Micros, end: Micr
 
 def _percent(value: int) -> int:
     return math.floor(value / 10_000 + 0.5) * 10_000
-
-
-def test_the_risk_is_that_of_the_paper() -> None:
-    """0.2 mean + 0.3 median + 0.3 p95 + 0.2 exponential average, in floating point."""
-    values = [100_000 * (number * 7 % 11) for number in range(WINDOW)]
-    average = float(values[0])
-    for value in values[1:]:
-        average += (value - average) * 2 / (WINDOW + 1)
-    p50, p95 = numpy.percentile(values, [50, 95])
-    assert risk_ppm(values) == pytest.approx(0.2 * numpy.mean(values) + 0.3 * p50 + 0.3 * p95 + 0.2 * average, abs=20)
 
 
 # In a simulation
