@@ -98,7 +98,12 @@ def test_a_second_process_may_attach_after_the_first_has_gone(scenario: Scenario
 def test_illegal_events_tell_the_story_and_change_nothing(scenario: Scenario) -> None:
     scenario.start(1)
     scenario.submit(2, after=(1,))
+    scenario.submit(3)
     before = scenario.machine.view()
+    with pytest.raises(IllegalTransition, match="no job 7"):
+        scenario.want(7)
+    with pytest.raises(IllegalTransition, match=r"(?s)no process of the job has attached.*Submitted"):
+        scenario.want(3)
     for event in (events.ProcessStarted(2), events.ProcessExited(2, 0), events.Attached(2), events.TurnWanted(2)):
         with pytest.raises(IllegalTransition, match=r"(?s)while the job is queued.*Submitted"):
             scenario.send(event)

@@ -8,7 +8,6 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import GrantTurn, NameSuccessor, RequestYield, WatchIdle, WithdrawYield
-from carpool.core.events import IllegalTransition
 from carpool.core.model import Cause, Settings, Usage
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
 
@@ -140,19 +139,6 @@ def test_a_holder_blocked_in_its_allocator_gives_way(scenario: Scenario) -> None
     assert scenario.ask(1, P, 700) == [RequestYield(1, forced=True)]
     assert scenario.at(1).release(1, cause=Cause.FORCED) == [NameSuccessor(1, 1, None), GrantTurn(1, 2)]
     assert scenario.want(1) == []  # it may want, but could not go on: it is not named
-
-
-def test_turn_events_of_strangers_are_illegal_and_change_nothing(scenario: Scenario) -> None:
-    lane_of(scenario, 1)
-    before = scenario.machine.view()
-    with pytest.raises(IllegalTransition, match="no job 7"):
-        scenario.want(7)
-    scenario.submit(2)
-    with pytest.raises(IllegalTransition, match="no process of the job has attached") as caught:
-        scenario.want(2)
-    assert "Submitted" in str(caught.value)  # the story is told
-    assert scenario.machine.view().lanes == {**before.lanes, 1: scenario.machine.view().lanes[1]}
-    assert not scenario.job(2).waiting
 
 
 def test_time_does_not_go_back(scenario: Scenario) -> None:

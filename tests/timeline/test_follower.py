@@ -88,21 +88,13 @@ def test_a_turn_that_jobs_hand_over_is_one_after_the_other() -> None:
     assert lane == [(at(160), at(170), "job 1 first"), (at(170), at(180), "job 2")]
 
 
-@pytest.mark.parametrize(
-    ("answer", "end"),
-    [
-        (event(180, "GrantMemory", job=1, memory={"persistent": 30, "ephemeral": 0}, answers="persistent"), "granted"),
-        (event(180, "DenyMemory", job=1, memory_class="persistent", reason={"code": "x", "text": "full"}), "denied"),
-        (event(180, "RequestWithdrawn", job=1, memory_class="persistent"), "withdrawn"),
-    ],
-)
-def test_a_request_for_memory_ends_with_its_answer(answer: object, end: str) -> None:
-    marks = followed([*START, event(160, "MemoryRequested", job=1, memory_class="persistent", total=30), answer])  # type: ignore[list-item]
-    request = [mark for mark in marks if mark.track.name == "persistent memory"]
-    assert [type(mark) for mark in request] == [Begin, End]
-    assert isinstance(request[0], Begin) and request[0].arguments == {"bytes": 30}
-    assert isinstance(request[1], End) and request[1].arguments["end"] == end
-    assert ("reason" in request[1].arguments) is (end == "denied")
+def test_a_request_for_memory_ends_with_its_answer() -> None:
+    full = {"code": "x", "text": "full"}
+    answer = event(180, "DenyMemory", job=1, memory_class="persistent", reason=full)
+    marks = followed([*START, event(160, "MemoryRequested", job=1, memory_class="persistent", total=30), answer])
+    begin, end = (mark for mark in marks if mark.track.name == "persistent memory")
+    assert isinstance(begin, Begin) and begin.arguments == {"bytes": 30}
+    assert isinstance(end, End) and (end.arguments["end"], end.arguments["reason"]) == ("denied", "full")
 
 
 def test_an_attempt_that_fails_gives_all_back() -> None:

@@ -231,8 +231,6 @@ def test_what_cannot_be(scenario: Scenario) -> None:
         scenario.want(1, demand=demand())
     with pytest.raises(ValueError, match="at least 0"):
         demand(mib=-1)
-    with pytest.raises(IllegalTransition, match="the job has no turn"):
-        paused(scenario, 1)
     with pytest.raises(IllegalTransition, match="after a restart only"):
         scenario.send(events.WeightsFound("host0", 0, "bert", 1, 1))
 
