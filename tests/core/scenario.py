@@ -123,6 +123,12 @@ class Scenario:
         self.start(job, owner, **spec)
         return self.leave(self.ask(job, P, mib))
 
+    def build_each(self, *mib: int, rest_ms: int = 0, **spec: Any) -> None:
+        """Start jobs 1, 2, ... one after the other; each rests for a while before the next one comes."""
+        for job, size in enumerate(mib, 1):
+            self.build(job, size, **spec)
+            self.at(self.ms + rest_ms)
+
     def exit(self, job: int, code: int | None = 0, signal: int | None = None) -> list[Command]:
         return self.send(events.ProcessExited(job, code, signal))
 

@@ -83,8 +83,7 @@ def test_only_as_many_leave_as_it_takes_in_the_order_of_the_policy(
 
 def test_what_is_there_is_never_moved_while_it_fits() -> None:
     scenario = crowd()
-    for job in (1, 2, 3):
-        scenario.build(job, 300)
+    scenario.build_each(300, 300, 300)
     for job in (1, 2, 3, 1, 2, 3):
         assert not moved_out(scenario.want(job) + scenario.release(job, 1))
 
@@ -92,8 +91,7 @@ def test_what_is_there_is_never_moved_while_it_fits() -> None:
 def test_the_last_in_a_round_leaves_first() -> None:
     """In a round the job that was used last comes back last: least recently used would move everything every time."""
     scenario = crowd()
-    for job in (1, 2, 3):
-        scenario.build(job, 300)
+    scenario.build_each(300, 300, 300)
     scenario.at(5000)
     scenario.want_each(1, 2, 3)
     scenario.start(4, persistent=300)
@@ -108,9 +106,7 @@ def test_the_last_in_a_round_leaves_first() -> None:
 
 def test_the_default_order_is_cost_times_likelihood() -> None:
     policy, scenario = load_policy("fair"), crowd()
-    for job, mib in ((1, 400), (2, 390)):
-        scenario.build(job, mib)
-        scenario.at(scenario.ms + 60_000)
+    scenario.build_each(400, 390, rest_ms=60_000)
     view = scenario.machine.view()
     long_idle, short_idle = view.jobs[1], view.jobs[2]
     assert policy.victim_key(view, long_idle, None) < policy.victim_key(view, short_idle, None)
@@ -153,8 +149,7 @@ def test_moves_that_are_not_needed_are_not_paid_for() -> None:
 
 def test_tq_is_round_robin_with_thirty_seconds() -> None:
     scenario = crowd(replace(FREE, policy="tq", quantum_us=None), mib=4000)
-    for job in (1, 2, 3):
-        scenario.build(job, 100)
+    scenario.build_each(100, 100, 100)
     scenario.want_each(1, 2, 3)
     assert not of_kind(scenario.at(29_999).last, RequestYield)
     assert RequestYield(1) in scenario.at(30_000).last
@@ -172,8 +167,7 @@ def test_no_quantum_is_taken_from_a_job_for_which_nobody_waits() -> None:
 
 def test_a_quantum_of_its_own_for_a_device() -> None:
     scenario = crowd(replace(FREE, policy="tq", quantum_us=None))
-    scenario.build(1, 100)
-    scenario.build(2, 100)
+    scenario.build_each(100, 100)
     scenario.want_each(1, 2)
     assert scenario.send(events.DeviceChanged("host0", 5_000_000, Oversubscribe.AUTO)) == []
     assert scenario.machine.view().devices["host0"].quantum_us == 5_000_000
@@ -259,9 +253,7 @@ def test_the_store_is_a_reason_to_wait() -> None:
 
 def test_kept_pages_of_resident_jobs_are_given_up_first() -> None:
     scenario = crowd(replace(FREE, host_store=1000 * MIB))
-    for job in (1, 2, 3):
-        scenario.build(job, 400)
-        scenario.at(scenario.ms + 3000)
+    scenario.build_each(400, 400, 400, rest_ms=3000)
     seen = []
     for job in (1, 2, 3, 1, 2, 3):  # each comes back while another one leaves: two of the three stay
         seen += scenario.leave(scenario.want(job))
@@ -274,9 +266,7 @@ def test_kept_pages_of_resident_jobs_are_given_up_first() -> None:
 
 def test_a_store_that_cannot_hold_both_is_a_reason_to_wait_and_no_deadlock() -> None:
     scenario = crowd(replace(FREE, host_store=1000 * MIB))
-    for job in (1, 2):
-        scenario.build(job, 700)
-        scenario.at(scenario.ms + 3000)
+    scenario.build_each(700, 700, rest_ms=3000)
     assert moved_out(scenario.want(1)) == []
     assert "host store" in scenario.why(1)
     assert moved_out(scenario.at(scenario.ms + 20_000).last) == [2], "better beyond the budget than never"
@@ -284,8 +274,7 @@ def test_a_store_that_cannot_hold_both_is_a_reason_to_wait_and_no_deadlock() -> 
 
 def test_a_victim_that_cannot_be_moved_is_left_alone_for_a_while() -> None:
     scenario = crowd()
-    for job in (1, 2):
-        scenario.build(job, 450)
+    scenario.build_each(450, 450)
     scenario.at(5000)
     scenario.start(3)
     (first,) = moved_out(scenario.ask(3, P, 400))
@@ -321,8 +310,7 @@ def test_admission_counts_what_the_store_can_hold() -> None:
 
 def test_a_short_pause_teaches_patience_and_a_long_one_haste() -> None:
     scenario = crowd()
-    scenario.build(1, 100)
-    scenario.build(2, 100)
+    scenario.build_each(100, 100)
     job = scenario.machine._state.jobs[1]
     for pause_ms, expected in ((1, 1), (1, 2), (5_000, 1), (5_000, 0), (5_000, -1)):
         scenario.want(1)

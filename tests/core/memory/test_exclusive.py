@@ -125,8 +125,7 @@ def test_one_submitted_as_exclusive_keeps_the_device_all_the_same(scenario: Scen
 def test_those_it_holds_off_leave_for_it_at_once(mode: Oversubscribe) -> None:
     """Though they have just computed: they cannot go on anyway.  Without oversubscription, too."""
     scenario = one_device(oversubscribe=mode, settings=FREE)
-    for job, mib in ((1, 100), (2, 700)):
-        scenario.build(job, mib, estimate=estimate(0, 0))
+    scenario.build_each(100, 700, estimate=estimate(0, 0))
     for _ in range(2):
         scenario.want(2)
         scenario.release(2)
@@ -138,8 +137,7 @@ def test_those_it_holds_off_leave_for_it_at_once(mode: Oversubscribe) -> None:
 
 def test_a_lane_grows_for_it_alone() -> None:
     scenario = crowded()
-    for job, mib in ((1, 100), (2, 700)):
-        scenario.build(job, mib, estimate=estimate(0, 0))
+    scenario.build_each(100, 700, estimate=estimate(0, 0))
     alone(scenario, 1)
     scenario.want(1)
     assert Offload(2) in scenario.ask(1, E, 850)
@@ -168,8 +166,7 @@ def test_a_newcomer_that_is_alone_grows_although_another_is_being_measured(scena
 
 def test_memory_that_must_stay_is_no_victim() -> None:
     scenario = crowded()
-    scenario.build(1, 400, estimate=estimate(0, 0))
-    scenario.build(2, 400, estimate=estimate(0, 0))
+    scenario.build_each(400, 400, estimate=estimate(0, 0))
     scenario.at(5_000)
     stays(scenario, 1)
     scenario.start(3)
@@ -180,8 +177,7 @@ def test_memory_that_must_stay_is_no_victim() -> None:
 
 
 def test_the_others_go_on_while_it_waits_for_memory_that_must_stay(scenario: Scenario) -> None:
-    scenario.build(1, 100, estimate=estimate(0, 0))
-    scenario.build(2, 700, estimate=estimate(0, 0))
+    scenario.build_each(100, 700, estimate=estimate(0, 0))
     stays(scenario, 2)
     scenario.want_each(1, 2)
     alone(scenario, 1)
@@ -207,8 +203,7 @@ def test_where_nobody_could_ever_go_on_the_last_one_fails(scenario: Scenario, mi
 
 def test_one_that_cannot_be_moved_goes_on_though_the_first_of_its_lane_finds_no_room() -> None:
     scenario = one_device(oversubscribe=Oversubscribe.AUTO, settings=replace(FREE, policy="fifo"))
-    scenario.build(1, 600, estimate=estimate(0, 0))
-    scenario.build(2, 60, estimate=estimate(0, 0))
+    scenario.build_each(600, 60, estimate=estimate(0, 0))
     stays(scenario, 2)
     scenario.at(5_000)
     scenario.build(3, 500, estimate=estimate(0, 0))
