@@ -105,16 +105,12 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     assert NASTY not in made
 
 
-def test_a_result_without_a_recording_is_an_error(tmp_path: Path) -> None:
+def test_a_trace_of_which_nothing_ran_and_a_result_without_a_recording(tmp_path: Path) -> None:
+    refused = ended("r", 0, None, 0, outcome=Outcome.REFUSED)
+    nothing = result(refused, recording=Recording(busy=[series()])), result(recording=Recording())
+    assert "policy-0" in written(tmp_path / "r.html", *nothing)
     with pytest.raises(ValueError, match=r"Options\.record"):
         write_report([result(ended("a", 0, 0, 1))], tmp_path / "r.html")
-
-
-def test_a_trace_of_which_nothing_ran(tmp_path: Path) -> None:
-    refused = ended("r", 0, None, 0, outcome=Outcome.REFUSED)
-    assert "policy-0" in written(
-        tmp_path / "r.html", result(refused, recording=Recording(busy=[series()])), result(recording=Recording())
-    )
 
 
 def test_nothing_but_a_report_loads_plotly() -> None:
@@ -166,13 +162,10 @@ def test_what_is_short_is_not_thinned() -> None:
     assert thinned(short) is short
 
 
-def test_the_mean_of_step_functions() -> None:
+def test_the_mean_of_step_functions_and_a_curve_from_the_beginning_to_the_end() -> None:
     average = mean([series((0, 1.0), (10, 0.0), (10, 0.5)), series((5, 1.0), (10, 0.0)), series()])
     assert list(average.times) == [0, 5, 10]
     assert list(average.values) == pytest.approx([1 / 3, 2 / 3, 1 / 6])
-
-
-def test_a_curve_reaches_from_the_beginning_to_the_end() -> None:
     whole = between(series((5, 1.0)), 20)
     assert (list(whole.times), list(whole.values)) == ([0, 5, 20], [0.0, 1.0, 1.0])
     assert list(between(series(), 20).values) == [0.0, 0.0]

@@ -183,21 +183,22 @@ def measured(scenario: Scenario, iteration_ms: int) -> None:
     worker(scenario, 2)
 
 
-@pytest.mark.parametrize("iteration_ms", [5, 200])
-def test_without_a_deadline_a_boundary_is_waited_for_a_little(scenario: Scenario, iteration_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("iteration_ms", "by_ms", "waits_ms"),
+    [
+        (5, None, 20),  # without a deadline it is waited for a little
+        (200, None, 20),
+        (100, 150, 100),  # 100 ms of slack: until 200, less 10 to compute and 40 to copy
+        (101, 150, 0),
+    ],
+)
+def test_a_boundary_is_waited_for_where_it_comes_before_the_deadline_needs_it(
+    scenario: Scenario, iteration_ms: int, by_ms: int | None, waits_ms: int
+) -> None:
     measured(scenario, iteration_ms)
-    assert PauseTurn(1) in scenario.at(100).want(2, demand=demand())
-    assert scenario.at(119).last == []
-    assert scenario.at(120).last == [PauseTurn(1, forced=True)]
-
-
-@pytest.mark.parametrize("waited", [True, False])
-def test_a_boundary_is_waited_for_where_it_comes_before_the_deadline_needs_it(scenario: Scenario, waited: bool) -> None:
-    """100 ms of slack: until 200, less 10 to compute and 40 to copy."""
-    measured(scenario, 100 if waited else 101)
-    assert PauseTurn(1, forced=not waited) in scenario.want(2, demand=demand(by=150))
-    assert scenario.at(99).last == []
-    assert scenario.at(100).last == [PauseTurn(1, forced=True)] * waited
+    assert PauseTurn(1, forced=waits_ms == 0) in scenario.want(2, demand=demand(by=by_ms))
+    assert scenario.at(waits_ms - 1).last == []
+    assert scenario.at(waits_ms).last == [PauseTurn(1, forced=True)] * (waits_ms > 0)
 
 
 def test_copied_weights_leave_more_time(scenario: Scenario) -> None:
