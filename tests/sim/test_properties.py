@@ -50,23 +50,6 @@ def run(*jobs: TraceJob, rule: str = "srtf", **options: int) -> list[JobResult]:
 
 
 @every_rule
-def test_work_done_is_work_asked_and_a_job_waits_or_has_its_devices(rule: Rule) -> None:
-    for result in results(rule, seed=1):
-        spans = by_job(result)
-        for index, one in enumerate(result.jobs):
-            fits = one.job.gpus <= result.options.devices
-            asked = one.job.duration_us if fits else 0
-            assert one.outcome == (Outcome.SUCCEEDED if fits else Outcome.REFUSED)
-            assert one.service_us == asked
-            assert sum(span.end_us - span.begin_us for span in spans[index]) == asked * one.job.gpus
-            assert one.jct_us == one.service_us + one.waiting_us
-            if one.started_us is not None:
-                assert one.job.submit_us <= one.started_us == min(span.begin_us for span in spans[index])
-                assert one.ended_us == max(span.end_us for span in spans[index])
-        assert result.busy_us == sum(one.service_us * one.job.gpus for one in result.jobs)
-
-
-@every_rule
 def test_no_device_is_used_twice(rule: Rule) -> None:
     for result in results(rule, seed=3):
         per_device = defaultdict(list)

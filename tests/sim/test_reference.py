@@ -35,6 +35,7 @@ def disagreements(jobs: Sequence[TraceJob], devices: int, rule: Rule) -> list[st
     expected = schedule(jobs, devices, rule)
     result = simulate(jobs, Options(devices=devices, settings=rule.settings(), record=True))
     assert [one.job for one in result.jobs] == list(jobs)
+    assert result.busy_us == sum(one.service_us * one.job.gpus for one in expected)
     return [
         f"{one.job}: expected {wanted}, got {got}"
         for index, one in enumerate(expected)
