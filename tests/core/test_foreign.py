@@ -30,9 +30,8 @@ def test_a_job_that_does_not_fit_beside_it_waits_and_starts_when_it_is_gone(scen
     assert others_hold(scenario, 200)[0] == OpenLane(1, "host0", 0, 100 * MIB)
 
 
-def test_a_request_waits_for_it_and_is_refused_only_where_it_does_not_fit_into_the_empty_device(
-    scenario: Scenario,
-) -> None:
+def test_a_request_waits_for_it_and_is_not_refused(scenario: Scenario) -> None:
+    """Only what does not fit into the empty device is."""
     scenario.start(1)
     others_hold(scenario, 900)
     assert scenario.ask(1, P, 200) == []

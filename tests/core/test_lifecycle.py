@@ -229,7 +229,7 @@ def left_behind(scenario: Scenario, kept: int) -> None:
     scenario.send(events.Detached(1, WHY, kept * MIB))
 
 
-def test_what_they_have_stays_theirs_and_they_may_ask_for_more_and_give_back(scenario: Scenario) -> None:
+def test_what_they_have_stays_theirs(scenario: Scenario) -> None:
     left_behind(scenario, 40)
     assert scenario.job(1).granted == Memory(40 * MIB, 0) and not scenario.machine.view().jobs[1].attached
     assert only(scenario.ask(1, P, 10**6), DenyMemory).reason.code == "too_large"

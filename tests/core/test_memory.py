@@ -69,7 +69,8 @@ def test_scarce_memory_is_granted_exactly(scenario: Scenario) -> None:
     assert granted(scenario, 2) == (1000, 0)
 
 
-def test_only_what_would_not_fit_alone_and_what_is_optional_is_denied(scenario: Scenario) -> None:
+def test_only_what_would_not_fit_alone_is_denied(scenario: Scenario) -> None:
+    """Optional requests never wait: they are denied, too."""
     scenario.start(1, persistent=400)
     (command,) = scenario.ask(1, E, 700)
     assert isinstance(command, DenyMemory) and command.memory_class is E

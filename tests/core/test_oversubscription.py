@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import DropStore, GrantMemory, NameSuccessor, RequestYield, WatchIdle
+from carpool.core.commands import DropStore, GrantMemory, GrantTurn, NameSuccessor, RequestYield, WatchIdle
 from carpool.core.memory.eviction import candidates, choose
 from carpool.core.model import MIB, Cause, JobId, Memory, MemoryClass, Oversubscribe, Settings, Usage
 from carpool.core.policies import BasePolicy, load_policy
@@ -43,6 +43,16 @@ def test_a_newcomer_grows_into_the_memory_of_one_that_is_idle() -> None:
     assert GrantMemory(1, Memory(0, 0)) in following
     assert GrantMemory(2, Memory(800 * MIB), P) in following
     assert scenario.job(1).offloaded
+
+
+def test_memory_comes_back_before_the_turn() -> None:
+    scenario = crowd()
+    scenario.build_each(800, 800, rest_ms=2000)
+    assert moved_out(scenario.want(1)) == [2], "it has been idle since its promise was over"
+    following = scenario.send(events.Offloaded(2))
+    back = next(i for i, command in enumerate(following) if isinstance(command, GrantMemory) and command.job == 1)
+    assert following.index(GrantTurn(1, 1)) > back
+    assert scenario.job(1).granted.persistent == 800 * MIB
 
 
 @pytest.mark.parametrize("keeps_turn", [False, True])

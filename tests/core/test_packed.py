@@ -74,7 +74,7 @@ def test_a_later_request_that_is_met_takes_the_refusal_back(scenario: Scenario) 
     assert "refused" not in scenario.why(1)
 
 
-def test_what_another_job_of_the_lane_needs_stays_or_is_waited_for() -> None:
+def test_what_another_job_of_the_lane_needs_stays() -> None:
     """Two jobs that have 900 of 1000 MiB: 500 and 100 persistent, and a lane of 300, of which the second needs 200."""
     scenario = one_device(max_lanes=1)
     filled(scenario, 1, 500, 300)

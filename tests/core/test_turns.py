@@ -21,7 +21,8 @@ def lane_of(scenario: Scenario, jobs: int, wants: int = 0) -> Scenario:
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("fair", [1]), ("pack", [1, 2])])
-def test_lanes_have_a_turn_each_and_a_lone_job_is_left_alone(policy: str, lanes: list[int]) -> None:
+def test_lanes_have_a_turn_each(policy: str, lanes: list[int]) -> None:
+    """A job for which nobody waits is left alone."""
     scenario = lane_of(one_device(policy=policy), len(lanes))
     for lane in lanes:
         assert scenario.want(lane) == [GrantTurn(lane, lane)]
@@ -62,7 +63,8 @@ def test_a_switch_is_worth_its_cost() -> None:
 
 
 @pytest.mark.parametrize(("urgent", "forced_ms"), [(False, 1000), (True, 600)])
-def test_a_holder_that_ignores_the_request_is_forced_and_sooner_for_an_urgent_job(urgent: bool, forced_ms: int) -> None:
+def test_a_holder_that_ignores_the_request_is_forced(urgent: bool, forced_ms: int) -> None:
+    """And sooner for an urgent job."""
     scenario = lane_of(one_device(forced_after_us=1_000_000), 2, wants=2)
     if urgent:
         scenario.at(100).want(2, urgent=True)
