@@ -77,6 +77,11 @@ class Scenario:
                 self.ask(job, kind, mib)
         return commands
 
+    def start_and_want(self, job: int, owner: int = 0, **more: Any) -> list[Command]:
+        """The same, and the job wants a turn; returns what follows from that."""
+        self.start(job, owner, **more)
+        return self.want(job)
+
     def start_each(self, *jobs: int, **more: Any) -> None:
         for job in jobs:
             self.start(job, **more)

@@ -23,8 +23,7 @@ def worker(scenario: Scenario, job: int, owner: int = 0, mib: int = 50, **servic
 
 def train(scenario: Scenario, job: int, owner: int = 0, persistent: int = 300) -> None:
     """It computes, or waits."""
-    scenario.start(job, owner, estimate=estimate(persistent, 100), persistent=persistent)
-    scenario.want(job)
+    scenario.start_and_want(job, owner, estimate=estimate(persistent, 100), persistent=persistent)
 
 
 def paused(scenario: Scenario, job: int, ms: int = 0) -> list[Command]:

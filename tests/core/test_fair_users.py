@@ -107,8 +107,7 @@ def test_a_job_for_several_devices_costs_all_of_them_and_a_service_nothing() -> 
     made = Scenario()
     for name in ("a", "b"):
         made.device(name, 1000)
-    made.start(1, ANNA, gang=2)
-    made.want(1)
+    made.start_and_want(1, ANNA, gang=2)
     made.at(1000).release(1, 1000)
     (use,) = made.machine.uses()
     assert (use.owner, use.used_us) == (ANNA, 2_000_000)

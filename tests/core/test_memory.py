@@ -48,15 +48,13 @@ def test_a_holder_whose_request_is_granted_at_once_keeps_its_turn() -> None:
     """Others wait; that is no reason to take the turn of somebody who does not wait for memory any more."""
     scenario = one_device(quantum_us=50_000)
     for job in (1, 2):
-        scenario.start(job, estimate=estimate(10, 100))
-        scenario.want(job)
+        scenario.start_and_want(job, estimate=estimate(10, 100))
     assert scenario.ask(1, E, 50) == [GrantMemory(1, Memory(0, 64 * MIB), E)]
 
 
 def test_a_holder_that_waits_for_memory_gives_its_turn_to_others(scenario: Scenario) -> None:
     for job in (1, 2, 3):
-        scenario.start(job, estimate=estimate(300, 10), persistent=300)
-        scenario.want(job)
+        scenario.start_and_want(job, estimate=estimate(300, 10), persistent=300)
     assert scenario.ask(1, E, 300) == [RequestYield(1, forced=True)]
 
 
@@ -244,8 +242,7 @@ def test_an_offloaded_job_gets_its_memory_back_before_its_turn(scenario: Scenari
 
 def test_a_job_alone_on_its_lane_is_asked_whether_it_sleeps(scenario: Scenario) -> None:
     """A notebook keeps its turn, because nobody of its lane wants it; but its memory is needed."""
-    scenario.start(1, estimate=estimate(800, 100), persistent=800)
-    scenario.want(1)
+    scenario.start_and_want(1, estimate=estimate(800, 100), persistent=800)
     scenario.start(2, persistent=500)
     assert scenario.at(9_999).last == []
     assert scenario.at(10_000).last == [RequestYield(1)]

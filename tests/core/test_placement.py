@@ -178,8 +178,7 @@ def test_a_device_takes_nobody_else_while_a_newcomer_warms_up() -> None:
 def test_among_equals_the_device_with_fewer_newcomers_comes_first() -> None:
     scenario = scene(1000, 1000, warm_window_us=3_000_000, warm_limit=3, placement="tests.core.test_placement:Alike")
     assert places(scenario, 1, 1, 1, 1) == "abab"
-    scenario.start(5, estimate=estimate(1, 0))
-    scenario.want(5)
+    scenario.start_and_want(5, estimate=estimate(1, 0))
     scenario.at(3_000)
     assert scenario.machine.view().devices["a"].warming == (1, 3)
     assert places(scenario, 1, first=6) == "a"
@@ -196,8 +195,7 @@ def test_the_window_begins_once_and_ends_with_the_job(leaves: bool) -> None:
 
 def test_what_was_promised_stays_reserved_until_it_has_been_observed() -> None:
     scenario = scene(1000, warm_window_us=1_000_000, warm_limit=1)
-    scenario.start(1, estimate=estimate(400, 200), persistent=100)
-    scenario.want(1)
+    scenario.start_and_want(1, estimate=estimate(400, 200), persistent=100)
     scenario.at(5_000)
     assert scenario.job(1).reserved == Memory(400 * MIB, 200 * MIB)
     scenario.send(events.Sampled(1, Usage(iterations=5, device_us=1)))

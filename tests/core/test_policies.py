@@ -167,8 +167,7 @@ def test_the_machine_goes_on_and_says_so() -> None:
     scenario = one_device(policy="wrong")
     assert scenario.machine.policy_fault is None
     for job in (2, 1):
-        scenario.start(job, estimate=estimate(10, 10))
-        scenario.want(job)
+        scenario.start_and_want(job, estimate=estimate(10, 10))
     assert scenario.machine.view().lanes[1].holder == 2, "it came first"
     assert scenario.machine.policy_fault == "turn_key failed: RuntimeError: no idea"
     register_policy("right", breaking("lanes", 2))

@@ -67,8 +67,7 @@ def test_a_signal_comes_before_the_limit_once(scenario: Scenario) -> None:
 def test_device_time_is_limited_too(scenario: Scenario, warned: bool) -> None:
     """Time without a turn does not count; in a long turn nothing need be heard of the job.  A signal comes before."""
     warning = {"limit_signal": USR1, "limit_signal_us": 2 * SECOND} if warned else {}
-    scenario.start(1, device_time_us=6 * SECOND, **warning)
-    scenario.want(1)
+    scenario.start_and_want(1, device_time_us=6 * SECOND, **warning)
     scenario.at(3_000).release(1, ms=3_000)
     assert scenario.at(100_000).last == []
     scenario.want(1)
@@ -83,8 +82,7 @@ def test_device_time_is_limited_too(scenario: Scenario, warned: bool) -> None:
 
 def test_each_limit_is_warned_of_apart(scenario: Scenario) -> None:
     limits = {"time_us": 60 * SECOND, "device_time_us": 6 * SECOND}
-    scenario.start(1, **limits, limit_signal=USR1, limit_signal_us=2 * SECOND)
-    scenario.want(1)
+    scenario.start_and_want(1, **limits, limit_signal=USR1, limit_signal_us=2 * SECOND)
     scenario.send(events.Sampled(1, scenario.usage(1)))
     assert scenario.at(4_000).last == [WarnOfDeviceTime(1, USR1)]
     scenario.release(1, ms=5_000)
@@ -96,8 +94,7 @@ def test_a_warning_whose_moment_has_passed_is_sent_at_once(scenario: Scenario) -
     near = {"device_time_us": 6 * SECOND, "limit_signal": USR1}
     scenario.submit(1, **near, limit_signal_us=10 * SECOND)
     assert scenario.send(events.ProcessStarted(1)) == [WarnOfDeviceTime(1, USR1)]
-    scenario.start(2, device_time_us=100 * SECOND)
-    scenario.want(2)
+    scenario.start_and_want(2, device_time_us=100 * SECOND)
     scenario.at(5_000)
     scenario.release(2, ms=5_000)
     assert change(scenario, 2, **near, limit_signal_us=2 * SECOND) == [WarnOfDeviceTime(2, USR1)]
@@ -116,8 +113,7 @@ def test_after_a_restart_the_warning_of_device_time_is_not_repeated(scenario: Sc
 
 
 def test_what_a_seat_says_counts(scenario: Scenario) -> None:
-    scenario.start(1, device_time_us=2 * SECOND)
-    scenario.want(1)
+    scenario.start_and_want(1, device_time_us=2 * SECOND)
     commands = scenario.send(events.Sampled(1, Usage(device_us=2 * SECOND)))
     assert signals(commands) == [TERM]
 

@@ -244,8 +244,7 @@ def test_a_job_that_has_not_attached_may_need_its_device_too(scenario: Scenario)
     """Processes that nobody speaks for; when they are gone the device is shared again."""
     scenario.submit(1)
     scenario.send(events.ProcessStarted(1))
-    scenario.start(2)
-    scenario.want(2)
+    scenario.start_and_want(2)
     assert kinds(alone(scenario, 1)) == {RequestYield}
     scenario.send(events.TurnReleased(2, Cause.BOUNDARY, Usage()))
     assert scenario.want(2) == []

@@ -43,8 +43,7 @@ def pause(scenario: Scenario, job: int, by: str | None = "alice") -> list[Comman
 
 def computing(scenario: Scenario, job: int) -> None:
     """It has 300 MiB of its own, 100 MiB of its lane, and the turn."""
-    scenario.start(job)
-    scenario.want(job)
+    scenario.start_and_want(job)
     scenario.ask(job, P, 300)
     scenario.ask(job, E, 100)
     assert scenario.job(job).holder
@@ -76,8 +75,7 @@ def test_a_paused_job_loses_its_turn_and_leaves_the_device(scenario: Scenario) -
 
 def test_others_have_the_device_meanwhile(scenario: Scenario) -> None:
     scenario.leave(lets_go(scenario))
-    scenario.start(2)
-    scenario.want(2)
+    scenario.start_and_want(2)
     assert of_kind(scenario.ask(2, P, 900), GrantMemory)
     assert scenario.job(2).granted.persistent >= 900 * MIB
 
@@ -133,8 +131,7 @@ def test_a_full_host_store_is_waited_for() -> None:
 
 def test_a_paused_job_that_has_its_device_to_itself_lets_others_compute(scenario: Scenario) -> None:
     computing(scenario, 1)
-    scenario.start(2)
-    scenario.want(2)
+    scenario.start_and_want(2)
     scenario.send(events.TraitsSeen(1, alone="its processes talk"))
     pause(scenario, 1)
     scenario.release(2, ms=1)
@@ -195,8 +192,7 @@ def test_on_whole_devices_a_paused_job_gives_them_back() -> None:
 
 def test_a_job_that_has_its_device_to_itself_is_paused_while_it_waits_for_memory(scenario: Scenario) -> None:
     scenario.send(events.ForeignMemory("host0", 400 * MIB))
-    scenario.start(1)
-    scenario.want(1)
+    scenario.start_and_want(1)
     scenario.ask(1, P, 300)
     scenario.send(events.TraitsSeen(1, alone="beside"))
     assert of_kind(scenario.ask(1, E, 500), GrantMemory) == []

@@ -35,8 +35,7 @@ def resting(scenario: Scenario, job: int, mib: int) -> None:
 
 
 def computing(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.want(1)
+    scenario.start_and_want(1)
     scenario.ask(1, P, 600)
 
 

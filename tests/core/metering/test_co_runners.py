@@ -29,8 +29,7 @@ def scene(*mib: int, **changes: Any) -> Scenario:
 
 def begin(scenario: Scenario, job: int, kind: str, **spec: Any) -> None:
     """The job computes, in a lane of its own."""
-    scenario.start(job, kind=kind, estimate=estimate(10, 10), **spec)
-    scenario.want(job)
+    scenario.start_and_want(job, kind=kind, estimate=estimate(10, 10), **spec)
     scenario.send(events.Sampled(job, scenario.usage(job, 0, 1)))
 
 
@@ -93,8 +92,7 @@ def test_jobs_of_the_same_lane_are_no_company() -> None:
     """They take turns: each of them is alone while it computes."""
     scenario = scene(1000, max_lanes=1)
     begin(scenario, 1, "x")
-    scenario.start(2, kind="y", estimate=estimate(10, 10))
-    scenario.want(2)
+    scenario.start_and_want(2, kind="y", estimate=estimate(10, 10))
     works(scenario, 1, 100, 5)
     scenario.release(1, 100_000, 5)
     scenario.send(events.Sampled(2, scenario.usage(2, 5000, 1)))

@@ -149,8 +149,7 @@ def test_one_that_has_its_device_to_itself_for_good_is_not_asked(scenario: Scena
 
 
 def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
-    scenario.start(2, 7)
-    scenario.want(2)
+    scenario.start_and_want(2, 7)
     arrive(scenario, 1)
     assert scenario.send(events.CancelRequested(1)) == [SignalJob(1, 15)]
     assert isinstance(scenario.exit(1, None, 9)[0], EndJob)

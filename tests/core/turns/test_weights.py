@@ -164,8 +164,7 @@ def test_a_service_comes_before_what_others_have_just_been_promised(crowded: Sce
 def test_where_all_wait_for_memory_one_that_waits_for_weights_is_no_exception(scenario: Scenario) -> None:
     """On a device that must not be oversubscribed: somebody is moved all the same."""
     for job, mib in ((1, 600), (2, 300)):
-        scenario.start(job, owner=job, estimate=estimate(mib, 0), persistent=mib)
-        scenario.want(job)
+        scenario.start_and_want(job, owner=job, estimate=estimate(mib, 0), persistent=mib)
     worker(scenario, 3, mib=0)
     scenario.ask(3, E, 8)
     for job in (1, 2):

@@ -51,6 +51,10 @@ class Cluster:
     def submit(self, job: int, takes: float, gang: int = 1, **spec: Any) -> list[Command]:
         return self.send(events.Submitted(job, JobSpec(0, duration_us=int(takes * SECOND), gang=gang, **spec)))
 
+    def come(self, job: int, takes: float, gang: int = 1, **spec: Any) -> list[Command]:
+        """A job is submitted, and everything that is due is decided."""
+        return [*self.submit(job, takes, gang, **spec), *self.tick()]
+
     def exit(self, job: int, code: int = 0) -> list[Command]:
         return [*self.send(events.ProcessExited(job, code)), *self.tick()]
 
@@ -94,11 +98,9 @@ def test_a_gang_gets_the_first_free_devices_all_at_once() -> None:
 def asked(takes: float, at: float, newcomer: float) -> Cluster:
     """Job 1 has the only device; it was asked to leave it when the shorter job 2 came."""
     cluster = Cluster(1, "srtf")
-    cluster.submit(1, takes)
-    cluster.tick()
+    cluster.come(1, takes)
     cluster.send(events.ProcessStarted(1))
-    cluster.at(at).submit(2, newcomer)
-    assert cluster.tick() == [PreemptJob(1)]
+    assert cluster.at(at).come(2, newcomer) == [PreemptJob(1)]
     return cluster
 
 
@@ -113,8 +115,7 @@ def test_devices_change_hands_only_when_they_have_been_left() -> None:
 
 def test_while_devices_are_being_left_another_job_may_be_chosen() -> None:
     cluster = asked(10, 1, 5)
-    cluster.at(2).submit(3, 1)
-    assert cluster.tick() == [], "job 1 has been asked already"
+    assert cluster.at(2).come(3, 1) == [], "job 1 has been asked already"
     assert cluster.at(3).preempted(1, 2) == [AllocateDevices(3, ("gpu0",))]
 
 
@@ -130,10 +131,8 @@ def test_a_job_that_was_asked_in_vain_comes_back_by_itself() -> None:
 
 def test_a_cancelled_job_keeps_its_devices_until_it_has_ended() -> None:
     cluster = Cluster(2, "srtf")
-    cluster.submit(1, 10, gang=2)
-    cluster.tick()
-    cluster.submit(2, 20)
-    cluster.tick()
+    cluster.come(1, 10, gang=2)
+    cluster.come(2, 20)
     assert cluster.at(1).send(events.CancelRequested(1)) == [SignalJob(1, 15)]
     assert cluster.tick() == []
     assert cluster.at(2).exit(1)[1:] == [AllocateDevices(2, ("gpu0",))]
@@ -144,10 +143,8 @@ def test_a_cancelled_job_keeps_its_devices_until_it_has_ended() -> None:
 def test_a_paused_job_that_is_stopped_comes_back_to_no_device(policy: str, left: bool) -> None:
     """Whether or not it has left its devices by then."""
     cluster = Cluster(1, policy)
-    cluster.submit(1, 10)
-    cluster.tick()
-    cluster.submit(2, 20)
-    cluster.tick()
+    cluster.come(1, 10)
+    cluster.come(2, 20)
     cluster.send(events.ProcessStarted(1))
     assert PreemptJob(1) in cluster.at(1).send(events.PauseChanged(1, "alice"))
     if left:
@@ -166,8 +163,7 @@ def test_a_paused_job_that_is_stopped_comes_back_to_no_device(policy: str, left:
 def test_a_waiting_job_that_is_cancelled_is_passed_over() -> None:
     cluster = Cluster(1, "srtf")
     for job, takes in ((1, 10), (2, 20), (3, 30)):
-        cluster.submit(job, takes)
-        cluster.tick()
+        cluster.come(job, takes)
     cluster.send(events.CancelRequested(2))
     assert cluster.at(10).exit(1)[1:] == [AllocateDevices(3, ("gpu0",))]
 
@@ -184,8 +180,7 @@ def test_a_job_that_dies_while_it_is_leaving() -> None:
 def test_another_policy_takes_over_at_once() -> None:
     cluster = Cluster(1, "fifo")
     cluster.submit(1, 10)
-    cluster.submit(2, 5)
-    cluster.tick()
+    cluster.come(2, 5)
     cluster.at(1).send(events.SettingsChanged(Settings(policy="srtf", allocation=Allocation.DEVICES)))
     assert cluster.tick() == [PreemptJob(1)]
 
@@ -198,8 +193,7 @@ def test_coming_back_does_not_count_as_service() -> None:
     cluster.send(events.Preempted(1, Usage(device_us=10 * SECOND, switch_cost_us=10 * SECOND)))
     assert cluster.at(15).exit(2)[1:] == [AllocateDevices(1, ("gpu0",))]
     assert cluster.at(20).machine.view().jobs[1].attained_us == 10 * SECOND
-    cluster.at(30).submit(3, 80)
-    assert cluster.tick() == [PreemptJob(1)]
+    assert cluster.at(30).come(3, 80) == [PreemptJob(1)]
 
 
 def test_a_job_that_did_less_than_was_thought_waits_at_its_right_place() -> None:
@@ -214,10 +208,8 @@ def leaving() -> Cluster:
     """Jobs 1 and 2, on four devices, have been asked to leave them for job 3; then the policy became fifo."""
     cluster = Cluster(4, "srtf")
     cluster.submit(1, 50)
-    cluster.submit(2, 60, gang=2)
-    cluster.tick()
-    cluster.at(1).submit(3, 5, gang=4)
-    assert cluster.tick() == [PreemptJob(1), PreemptJob(2)]
+    cluster.come(2, 60, gang=2)
+    assert cluster.at(1).come(3, 5, gang=4) == [PreemptJob(1), PreemptJob(2)]
     cluster.send(events.SettingsChanged(Settings(policy="fifo", allocation=Allocation.DEVICES)))
     assert cluster.tick() == []
     return cluster
@@ -244,12 +236,10 @@ def test_a_dependent_that_was_cancelled_long_ago(monkeypatch: pytest.MonkeyPatch
     cluster = Cluster(2, "fifo")
     cluster.submit(1, 100)
     cluster.submit(2, 1, after=(1,))
-    cluster.submit(3, 1, after=(1,))
-    cluster.tick()
+    cluster.come(3, 1, after=(1,))
     cluster.send(events.CancelRequested(2))
     for job in range(4, 9):
-        cluster.submit(job, 1)
-        cluster.tick()
+        cluster.come(job, 1)
         cluster.exit(job)
     assert AllocateDevices(3, ("gpu0",)) in cluster.exit(1)
 
@@ -274,8 +264,7 @@ def test_what_can_never_run_is_refused() -> None:
 
 def test_what_cannot_be() -> None:
     cluster = Cluster(1, "srtf")
-    cluster.submit(1, 5)
-    cluster.tick()
+    cluster.come(1, 5)
     with pytest.raises(IllegalTransition, match="the job was not asked for its devices"):
         cluster.preempted(1, 1)
     with pytest.raises(IllegalTransition, match="the job has no lane"):
@@ -294,8 +283,7 @@ def test_jobs_that_ended_long_ago_are_remembered_by_their_outcome() -> None:
     cluster = Cluster(1, "fifo")
     cluster.checking = False  # it looks at every job each time
     for job in range(1, KEPT_ENDED + 10):
-        cluster.at(job).submit(job, 1)
-        cluster.tick()
+        cluster.at(job).come(job, 1)
         cluster.exit(job, code=job % 2)
     assert len(cluster.machine.view().jobs) == KEPT_ENDED
     assert cluster.send(events.ProcessExited(1, 0)) == [], "late"
