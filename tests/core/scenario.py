@@ -46,6 +46,11 @@ class Scenario:
         self.ms = ms
         return self
 
+    def exactly_at(self, ms: int) -> list[Command]:
+        """Go to a time before which nothing happens; returns what happens then."""
+        assert self.at(ms - 1).last == []
+        return self.at(ms).last
+
     def send(self, event: events.Event) -> list[Command]:
         commands = self.machine.handle(event, self.ms * 1000)
         self.machine.check()

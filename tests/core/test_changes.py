@@ -42,8 +42,7 @@ def test_a_job_begins_when_its_time_has_come_which_may_be_changed(scenario: Scen
         scenario.submit(job, begin_us=90_000_000)
     assert scenario.why(1) == "to start in 1m30s"
     change(scenario, 2, begin_us=95_000_000)
-    assert started(scenario.at(89_999).last) == []
-    assert started(scenario.at(90_000).last) == [1]
+    assert started(scenario.exactly_at(90_000)) == [1]
     assert started(scenario.submit(3, begin_us=90_000_000)) == [3], "that is now"
     assert started(scenario.at(94_999).last) == []
     assert started(change(scenario, 2)) == [2]

@@ -49,8 +49,7 @@ def test_cancel_terminates_then_kills(scenario: Scenario) -> None:
     assert scenario.send(events.CancelRequested(1)) == [SignalJob(1, 15)]
     assert scenario.send(events.CancelRequested(1)) == []
     assert scenario.job(1).phase is JobPhase.STOPPING
-    assert scenario.at(9_999).last == []
-    assert scenario.at(10_000).last == [SignalJob(1, 9)]
+    assert scenario.exactly_at(10_000) == [SignalJob(1, 9)]
     assert only(scenario.exit(1, None, 9), EndJob).outcome is Outcome.CANCELLED
     assert scenario.machine.next_timer() is None
 

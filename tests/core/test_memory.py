@@ -109,8 +109,7 @@ def test_the_next_one_grows_when_the_grower_ends_leaves_or_sleeps(scenario: Scen
     scenario.start_each(1, 2, 3, 4, persistent=10)
     assert grows(scenario.exit(1, code=1)) == [2]
     assert 3 in grows(scenario.send(events.Detached(2)))
-    assert scenario.at(9_000).last == []
-    assert grows(scenario.at(10_000).last) == [4]
+    assert grows(scenario.exactly_at(10_000)) == [4]
 
 
 def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Scenario) -> None:
@@ -244,11 +243,9 @@ def test_a_job_alone_on_its_lane_is_asked_whether_it_sleeps(scenario: Scenario) 
     """A notebook keeps its turn, because nobody of its lane wants it; but its memory is needed."""
     scenario.start_and_want(1, estimate=estimate(800, 100), persistent=800)
     scenario.start(2, persistent=500)
-    assert scenario.at(9_999).last == []
-    assert scenario.at(10_000).last == [RequestYield(1)]
+    assert scenario.exactly_at(10_000) == [RequestYield(1)]
     scenario.release(1, cause=Cause.EARLY)
-    assert scenario.at(19_000).last == []
-    assert scenario.at(20_000).last == [Offload(1)]
+    assert scenario.exactly_at(20_000) == [Offload(1)]
 
 
 def test_a_lane_shrinks_when_its_largest_job_leaves_and_closes_with_the_last(scenario: Scenario) -> None:

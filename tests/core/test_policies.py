@@ -128,8 +128,7 @@ def test_a_policy_of_ones_own_with_settings_of_its_own() -> None:
     scenario.start(1, estimate=estimate(10, 50))
     scenario.start(2, estimate=estimate(20, 50))
     scenario.want_each(1, 2)
-    assert scenario.at(29).last == []
-    assert scenario.at(30).last == [RequestYield(1)]
+    assert scenario.exactly_at(30) == [RequestYield(1)]
     assert load_policy(name).name == "smallest"
 
 

@@ -49,8 +49,7 @@ def test_the_turn_is_asked_back_after_the_quantum() -> None:
     scenario = lane_of(one_device(quantum_us=50_000), 2, wants=1)
     scenario.at(10)
     assert scenario.want(2) == [NameSuccessor(1, 1, 2), WatchIdle(1, 20_000)]
-    assert scenario.at(49).last == []
-    assert scenario.at(50).last == [RequestYield(1)]
+    assert scenario.exactly_at(50) == [RequestYield(1)]
 
 
 def test_a_switch_is_worth_its_cost() -> None:
@@ -58,8 +57,7 @@ def test_a_switch_is_worth_its_cost() -> None:
     scenario = lane_of(one_device(quantum_us=50_000, max_switch_share_ppm=20_000), 2)
     scenario.send(events.Sampled(2, Usage(switch_cost_us=3_000)))
     scenario.want_each(1, 2)
-    assert scenario.at(149).last == []
-    assert scenario.at(150).last == [RequestYield(1)]
+    assert scenario.exactly_at(150) == [RequestYield(1)]
 
 
 @pytest.mark.parametrize(("urgent", "forced_ms"), [(False, 1000), (True, 600)])
@@ -68,8 +66,7 @@ def test_a_holder_that_ignores_the_request_is_forced(urgent: bool, forced_ms: in
     scenario = lane_of(one_device(forced_after_us=1_000_000), 2, wants=2)
     if urgent:
         scenario.at(100).want(2, urgent=True)
-    assert scenario.at(forced_ms - 1).last == []
-    assert scenario.at(forced_ms).last == [RequestYield(1, forced=True)]
+    assert scenario.exactly_at(forced_ms) == [RequestYield(1, forced=True)]
     assert scenario.at(9000).last == []
 
 

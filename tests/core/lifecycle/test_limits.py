@@ -26,8 +26,7 @@ def test_at_its_limit_a_job_is_told_to_end_then_killed(
 ) -> None:
     """However its process ends then, the job has timed out, and is not tried again."""
     scenario.start(1, time_us=5 * SECOND, retries=3)
-    assert scenario.at(4_999).last == []
-    assert scenario.at(5_000).last == [TimeOut(1, "reached its time limit of 5.0s"), SignalJob(1, TERM)]
+    assert scenario.exactly_at(5_000) == [TimeOut(1, "reached its time limit of 5.0s"), SignalJob(1, TERM)]
     assert scenario.job(1).phase is JobPhase.STOPPING
     assert scenario.why(1) == "reached its time limit of 5.0s; waiting for its processes to end"
     assert signals(scenario.at(15_000).last) == [KILL]
@@ -50,14 +49,12 @@ def test_the_limit_counts_from_the_start_and_anew_for_each_attempt(scenario: Sce
     scenario.at(64_000)
     assert only(scenario.exit(2, code=1), RetryJob)
     scenario.send(events.ProcessStarted(2))
-    assert scenario.at(68_000).last == []
-    assert signals(scenario.at(69_000).last) == [TERM]
+    assert signals(scenario.exactly_at(69_000)) == [TERM]
 
 
 def test_a_signal_comes_before_the_limit_once(scenario: Scenario) -> None:
     scenario.start(1, time_us=300 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
-    assert scenario.at(179_999).last == []
-    assert scenario.at(180_000).last == [WarnJob(1, USR1)]
+    assert scenario.exactly_at(180_000) == [WarnJob(1, USR1)]
     assert signals(scenario.at(300_000).last) == [TERM]
     scenario.start(2, time_us=60 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
     assert signals(scenario.at(300_000).last) == [USR1], "at once: the limit is nearer than that"
@@ -72,8 +69,7 @@ def test_device_time_is_limited_too(scenario: Scenario, warned: bool) -> None:
     assert scenario.at(100_000).last == []
     scenario.want(1)
     scenario.send(events.Sampled(1, scenario.usage(1)))
-    assert scenario.at(100_999).last == []
-    assert scenario.at(101_000).last == [WarnOfDeviceTime(1, USR1)] * warned
+    assert scenario.exactly_at(101_000) == [WarnOfDeviceTime(1, USR1)] * warned
     assert scenario.at(102_999).last == []
     text = "reached its limit of 6.0s device time"
     assert scenario.at(103_000).last == [TimeOut(1, text), SignalJob(1, TERM)]
@@ -126,8 +122,7 @@ def test_a_limit_is_changed_while_the_job_runs(scenario: Scenario) -> None:
     scenario.start(1, time_us=5 * SECOND)
     scenario.at(1_000)
     assert change(scenario, 1, time_us=10 * SECOND, limit_signal=USR1, limit_signal_us=SECOND) == []
-    assert scenario.at(8_999).last == []
-    assert signals(scenario.at(9_000).last) == [USR1]
+    assert signals(scenario.exactly_at(9_000)) == [USR1]
     change(scenario, 1)
     assert scenario.at(100_000).last == []
     change(scenario, 1, time_us=5 * SECOND)
@@ -196,8 +191,7 @@ def test_a_limit_that_moves_has_its_own_signal(scenario: Scenario) -> None:
     assert change(scenario, 1, time_us=100 * SECOND, weight=7, **warning) == []
     assert scenario.at(85_000).last == [], "it is the same limit"
     change(scenario, 1, time_us=200 * SECOND, **warning)
-    assert scenario.at(179_999).last == []
-    assert signals(scenario.at(180_000).last) == [USR1]
+    assert signals(scenario.exactly_at(180_000)) == [USR1]
     assert signals(scenario.at(200_000).last) == [TERM]
 
 

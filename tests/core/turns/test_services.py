@@ -120,8 +120,7 @@ def test_a_signal_comes_before_services(scenario: Scenario) -> None:
     scenario.want(3, demand=demand("vgg"))
     assert scenario.want(1, urgent=True) == [RequestYield(2)]
     assert scenario.release(2) == [GrantTurn(1, 1)]
-    assert scenario.at(19).last == []
-    assert scenario.at(20).last == [PauseTurn(1, forced=True)], "its patience is over by now"
+    assert scenario.exactly_at(20) == [PauseTurn(1, forced=True)], "its patience is over by now"
     assert paused(scenario, 1) == [GrantTurn(2, 3)]
 
 
@@ -197,8 +196,7 @@ def test_a_boundary_is_waited_for_where_it_comes_before_the_deadline_needs_it(
 ) -> None:
     measured(scenario, iteration_ms)
     assert PauseTurn(1, forced=waits_ms == 0) in scenario.want(2, demand=demand(by=by_ms))
-    assert scenario.at(waits_ms - 1).last == []
-    assert scenario.at(waits_ms).last == [PauseTurn(1, forced=True)] * (waits_ms > 0)
+    assert scenario.exactly_at(waits_ms) == [PauseTurn(1, forced=True)] * (waits_ms > 0)
 
 
 def test_copied_weights_leave_more_time(scenario: Scenario) -> None:
