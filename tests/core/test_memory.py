@@ -19,7 +19,7 @@ from carpool.core.commands import (
     ResizeLane,
 )
 from carpool.core.model import MIB, Cause, JobSpec, Memory, MemoryClass, Oversubscribe
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, one_device
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, one_device, only
 from tests.core.seats import Program
 from tests.core.world import World
 
@@ -70,8 +70,8 @@ def test_scarce_memory_is_granted_exactly(scenario: Scenario) -> None:
 def test_only_what_would_not_fit_alone_is_denied(scenario: Scenario) -> None:
     """Optional requests never wait: they are denied, too."""
     scenario.start(1, persistent=400)
-    (command,) = scenario.ask(1, E, 700)
-    assert isinstance(command, DenyMemory) and command.memory_class is E
+    command = only(scenario.ask(1, E, 700), DenyMemory)
+    assert command.memory_class is E
     assert "host0 holds 1000 MiB" in command.reason.text
     assert scenario.machine.explain(1) is None
     scenario.ask(1, E, 50)
@@ -267,8 +267,7 @@ def test_a_cancelled_job_does_not_wait_for_memory_and_after_the_end_none_is_give
     scenario.start(2, persistent=500)
     commands = scenario.send(events.CancelRequested(2))
     assert [c for c in commands if isinstance(c, DenyMemory) and c.job == 2]
-    (command,) = scenario.ask(2, P, 500)
-    assert isinstance(command, DenyMemory)
+    assert only(scenario.ask(2, P, 500), DenyMemory)
     scenario.exit(1)
     assert scenario.ask(1, P, 10) == []
     assert scenario.send(events.Offloaded(1)) == []
@@ -284,9 +283,8 @@ def test_a_request_that_is_withdrawn_keeps_nobody_waiting(scenario: Scenario) ->
     scenario.start(2)
     assert scenario.ask(2, P, 500) == []
     assert scenario.why(2)
-    (answer,) = withdraw(scenario, 2, P)
-    assert isinstance(answer, DenyMemory) and (answer.job, answer.memory_class) == (2, P)
-    assert answer.reason.code == "withdrawn"
+    answer = only(withdraw(scenario, 2, P), DenyMemory)
+    assert (answer.job, answer.memory_class, answer.reason.code) == (2, P, "withdrawn")
     (command, *_) = [c for c in scenario.ask(2, E, 50) if isinstance(c, GrantMemory)]
     assert command.answers is E and granted(scenario, 2)[1] >= 50
     assert any(isinstance(c, GrantTurn) for c in scenario.want(2))
@@ -332,8 +330,7 @@ def test_what_was_granted_to_spare_and_is_given_back_refuses_nothing() -> None:
     scenario = one_device(128)
     scenario.start(1, persistent=39)
     assert granted(scenario, 1) == (44, 0)
-    (refused,) = scenario.ask(1, E, 88)
-    assert isinstance(refused, DenyMemory) and refused.reason.code == "too_large"
+    assert only(scenario.ask(1, E, 88), DenyMemory).reason.code == "too_large"
     scenario.send(events.MemoryReturned(1, P, 39 * MIB))
     scenario.ask(1, E, 88)
     assert granted(scenario, 1) == (39, 88)

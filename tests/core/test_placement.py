@@ -168,8 +168,7 @@ def test_a_device_takes_nobody_else_while_a_newcomer_warms_up() -> None:
     for job in (1, 2):
         scenario.began(job)
     scenario.at(1_000).want(1)
-    assert started_on(scenario.at(3_999).last) == []
-    assert started_on(scenario.at(4_000).last) == [(3, "a")]
+    assert started_on(scenario.exactly_at(4_000)) == [(3, "a")]
     assert scenario.machine.view().devices["b"].warming == (2,), "devices warm up by themselves"
     assert places(scenario, 100, first=4) == "-"
     assert started_on(scenario.at(10_000).last) == [(4, "b")], "job 2 never touched its device"

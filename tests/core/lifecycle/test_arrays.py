@@ -29,6 +29,9 @@ def made() -> Scenario:
 
 
 def exited(made: Scenario, job: int, code: int = 0) -> list[int]:
+    """The process of a job that was started has run, and ends."""
+    if made.job(job).phase is JobPhase.STARTING:
+        made.send(events.ProcessStarted(job))
     return started(made.exit(job, code))
 
 
@@ -37,8 +40,6 @@ def test_the_next_element_starts_when_one_has_ended(made: Scenario) -> None:
     assert first == [[1], [2], [], []]
     reason = made.machine.explain(3)
     assert reason is not None and (reason.code, reason.text) == ("array", "2 jobs of array 1 run at once")
-    for job in (1, 2):
-        made.send(events.ProcessStarted(job))
     assert exited(made, 2) == [3]
     assert started(made.submit(5)) == [5]  # of no array
     made.send(events.CancelRequested(4))  # it has no place, and gives none back
@@ -47,19 +48,15 @@ def test_the_next_element_starts_when_one_has_ended(made: Scenario) -> None:
 
 def test_an_element_that_is_tried_again_keeps_its_place(made: Scenario) -> None:
     made.submit_each(1, 2, array=1, at_most=1, retries=1, retry_pause_us=1000)
-    made.send(events.ProcessStarted(1))
     assert exited(made, 1, code=1) == []
     assert started(made.at(10).last) == [1]
-    made.send(events.ProcessStarted(1))
     assert exited(made, 1, code=1) == [2]
 
 
 def test_an_element_that_waits_for_others_takes_no_place_meanwhile(made: Scenario) -> None:
     made.submit(9)
-    made.send(events.ProcessStarted(9))
     made.submit(1, array=1, at_most=1, after=(9,))
     assert started(made.submit(2, array=1, at_most=1)) == [2]
-    made.send(events.ProcessStarted(2))
     assert exited(made, 9) == []
     assert exited(made, 2) == [1]
 
@@ -71,12 +68,9 @@ def test_an_element_that_may_not_start_lets_the_next_one_go_first(made: Scenario
     assert started(made.submit(4, array=1, at_most=1)) == [4]
     for event in (events.HoldChanged(2, None), events.PauseChanged(3, None)):
         assert started(made.send(event)) == []
-        reason = made.machine.explain(event.job)
-        assert reason is not None and reason.text == "jobs of array 1 run one at a time"
+        assert made.why(event.job) == "jobs of array 1 run one at a time"
     made.send(events.HoldChanged(2, "ann"))
-    made.send(events.ProcessStarted(4))
     assert exited(made, 4) == [3]
-    made.send(events.ProcessStarted(3))
     assert exited(made, 3) == []
     assert started(made.at(2_000).last) == [1]
 
@@ -85,7 +79,6 @@ def test_an_element_that_may_not_start_lets_the_next_one_go_first(made: Scenario
 def waiting(made: Scenario) -> Scenario:
     """Job 1 has the place of its array, and waits for the device; job 2 waits for the place."""
     made.submit(9, exclusive=True)
-    made.send(events.ProcessStarted(9))
     made.submit_each(1, 2, array=1, at_most=1)
     return made
 
@@ -97,7 +90,6 @@ def test_an_element_that_waits_for_a_device_and_is_held_gives_its_place_away(
     waiting.send(kind(1, "ann"))
     waiting.send(kind(1, None))
     assert exited(waiting, 9) == [2]
-    waiting.send(events.ProcessStarted(2))
     assert exited(waiting, 2) == [1]
 
 
@@ -113,7 +105,6 @@ def test_an_element_that_is_paused_while_it_runs_keeps_its_place(made: Scenario)
     assert started(made.send(events.PauseChanged(1, "ann"))) == []
     made.send(events.RequeueRequested(1, "ann"))
     assert exited(made, 1) == [2]  # it is paused, and waits from the beginning
-    made.send(events.ProcessStarted(2))
     made.send(events.PauseChanged(1, None))
     assert exited(made, 2) == [1]
 

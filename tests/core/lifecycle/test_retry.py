@@ -30,7 +30,9 @@ SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 def short(scenario: Scenario, job: int) -> list[Command]:
-    """The job's process ends for want of memory."""
+    """The job's process, which has run, ends for want of memory."""
+    if scenario.job(job).phase is JobPhase.STARTING:
+        scenario.send(events.ProcessStarted(job))
     return scenario.send(events.ProcessExited(job, 1, out_of_memory=SAID))
 
 
@@ -74,7 +76,6 @@ def test_what_foreign_processes_left_was_not_all_of_the_device(how: dict[str, An
     assert scenario.job(1).phase is JobPhase.QUEUED and scenario.why(1) == why
     assert scenario.send(events.ForeignMemory("host0", 400 * MIB)) == []
     assert only(scenario.send(events.ForeignMemory("host0", 0)), StartJob).device == "host0"
-    scenario.send(events.ProcessStarted(1))
     assert "it had exclusive use of host0 (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
 
 
@@ -109,7 +110,6 @@ def test_three_times_on_ever_larger_devices_and_then_the_whole_story() -> None:
     seen = []
     for number in range(3):
         seen.append(only(short(scenario, 1), StartJob).device)
-        scenario.send(events.ProcessStarted(1))
         scenario.device(f"host{number + 1}", 100 * (number + 2))
     assert seen == ["host0", "host1", "host2"], "alone, and then on a larger one each time"
     end = only(short(scenario, 1), EndJob)

@@ -118,8 +118,7 @@ def test_a_job_that_could_not_be_moved_is_asked_again(scenario: Scenario) -> Non
     lets_go(scenario)
     scenario.send(events.OffloadFailed(1, "no host memory"))
     assert "has not left host0 yet" in scenario.why(1)
-    assert moved_out(scenario.at(999).last) == []
-    assert moved_out(scenario.at(1_000).last) == [1]
+    assert moved_out(scenario.exactly_at(1_000)) == [1]
 
 
 def test_a_full_host_store_is_waited_for() -> None:

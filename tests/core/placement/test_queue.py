@@ -116,8 +116,7 @@ def test_a_plain_cpu_job_stops_counting_and_keeps_nothing() -> None:
     scenario.submit(1)
     scenario.send(events.ProcessStarted(1))
     scenario.submit(2)
-    assert starts(scenario.at(9_999).last) == []
-    assert starts(scenario.at(10_000).last) == [(2, 1)]
+    assert starts(scenario.exactly_at(10_000)) == [(2, 1)]
     scenario.submit(3, estimate=estimate(600, 100))
     scenario.send(events.ProcessStarted(3))
     assert scenario.submit(4, estimate=estimate(600, 100)) == []

@@ -8,7 +8,7 @@ from carpool.core import events
 from carpool.core.commands import Command, EndJob, GrantMemory, GrantTurn, Offload, RequestYield, SignalJob
 from carpool.core.events import IllegalTransition
 from carpool.core.model import MIB, Cause, DeviceSpec, Memory, Oversubscribe, Usage
-from tests.core.scenario import FREE, P, Scenario, adopted, estimate, of_kind, one_device
+from tests.core.scenario import FREE, P, Scenario, adopted, estimate, of_kind, one_device, only
 
 
 def device(name: str = "cuda0", mib: int = 1000, oversubscribe: Oversubscribe = Oversubscribe.AUTO) -> DeviceSpec:
@@ -158,12 +158,11 @@ def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
 
 def test_it_runs_only_where_a_driver_can_suspend_it() -> None:
     scenario = one_device(settings=FREE)
-    (ended,) = scenario.submit(1, checkpoint=True)
-    assert isinstance(ended, EndJob) and ended.reason is not None
+    ended = only(scenario.submit(1, checkpoint=True), EndJob)
     assert ended.reason.text == "checkpoint jobs need a driver that suspends processes: no device here can"
     scenario.send(events.DeviceAdded(device()))
-    (ended,) = scenario.submit(2, checkpoint=True, device="host0")
-    assert isinstance(ended, EndJob) and ended.reason is not None and "host0 has no driver" in ended.reason.text
+    ended = only(scenario.submit(2, checkpoint=True, device="host0"), EndJob)
+    assert "host0 has no driver" in ended.reason.text
     scenario.submit(3, checkpoint=True)
     assert scenario.job(3).device == "cuda0"
 

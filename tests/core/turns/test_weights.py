@@ -192,8 +192,7 @@ def test_weights_larger_than_the_device_are_refused(scenario: Scenario, mib: int
 def test_a_worker_that_outgrows_the_device_beside_its_weights_is_denied_memory(scenario: Scenario) -> None:
     worker(scenario, 1, mib=0)
     scenario.want(1, demand=demand("a", 900))
-    (denied,) = scenario.ask(1, E, 101)
-    assert isinstance(denied, DenyMemory) and "or as weights" in denied.reason.text
+    assert "or as weights" in only(scenario.ask(1, E, 101), DenyMemory).reason.text
 
 
 def test_weights_stay_while_their_owner_has_a_worker_there(scenario: Scenario) -> None:
