@@ -1,4 +1,4 @@
-"""Results made by hand: what a simulation could bring, without one."""
+"""Results made by hand: what a simulation could bring, without one; and what holds for any."""
 
 from __future__ import annotations
 
@@ -44,3 +44,17 @@ def recorded(*jobs: JobResult, policy: str = "srtf", devices: int = 1) -> Result
     spans = [Span(number, 0, 0, job.started_us or 0, job.ended_us) for number, job in enumerate(jobs)]
     busy = [series((0, 1.0), (10 * SECOND, 0.0)) for _ in range(devices)]
     return result(*jobs, devices=devices, policy=policy, recording=Recording(spans=spans, busy=busy))
+
+
+def recording(result: Result) -> Recording:
+    assert result.recording is not None
+    return result.recording
+
+
+def check_memory(result: Result) -> None:
+    """Whatever happens, no device promises more memory than it has, and in the end it promises none."""
+    assert len(recording(result).memory) == result.options.devices
+    for series in recording(result).memory:
+        assert list(series.times) == sorted(series.times)
+        assert all(0 <= value <= result.options.device_memory for value in series.values)
+        assert not series.values or series.values[-1] == 0

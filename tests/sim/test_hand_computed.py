@@ -14,6 +14,7 @@ from carpool.core.model import Allocation, Micros, Outcome, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
+from tests.sim.made_results import recording
 from tests.sim.reference import SECOND, Rule, jobs_of, schedule
 
 Timeline = dict[str, list[tuple[int, int]]]
@@ -251,11 +252,10 @@ def test_the_simulator_gives_the_timeline(case: Case) -> None:
 
 def check(case: Case, settings: Settings) -> None:
     result = simulate(case.jobs, Options(devices=case.devices, settings=settings, record=True))
-    assert result.recording is not None
     assert [one.job for one in result.jobs] == case.jobs
     for index, one in enumerate(result.jobs):
         intervals = micros(case.timeline[one.job.id])
-        spans = [span for span in result.recording.spans if span.job == index]
+        spans = [span for span in recording(result).spans if span.job == index]
         assert sorted((span.begin_us, span.end_us) for span in spans) == sorted(intervals * one.job.gpus), one.job.id
         assert one.preemptions == max(len(intervals) - 1, 0), one.job.id
         assert one.service_us == sum(end - begin for begin, end in intervals), one.job.id

@@ -15,6 +15,7 @@ from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options, Timeslice
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
+from tests.sim.made_results import check_memory, recording
 from tests.sim.reference import SECOND
 
 MS: Micros = 1000
@@ -46,21 +47,10 @@ def run(policy: str, *jobs: TraceJob, **more: object) -> list[JobResult]:
     return result.jobs
 
 
-def check_memory(result: Result) -> None:
-    """Whatever happens, no device promises more memory than it has, and in the end it promises none."""
-    assert result.recording is not None
-    assert len(result.recording.memory) == result.options.devices
-    for series in result.recording.memory:
-        assert list(series.times) == sorted(series.times)
-        assert all(0 <= value <= result.options.device_memory for value in series.values)
-        assert not series.values or series.values[-1] == 0
-
-
 def check_turns(result: Result) -> None:
     """What a job's record says is what its spans show."""
-    assert result.recording is not None
     for index, one in enumerate(result.jobs):
-        spans = [span for span in result.recording.spans if span.job == index]
+        spans = [span for span in recording(result).spans if span.job == index]
         assert one.started_us == min((span.begin_us for span in spans), default=None), one.job
         held_us = sum(span.end_us - span.begin_us for span in spans)
         assert one.service_us * one.job.gpus == held_us, one.job
@@ -181,8 +171,7 @@ def test_in_one_lane_nobody_computes_beside_the_holder(policy: str) -> None:
     """Utilization does not matter: 2 + 2 s of turns are 4 s, whoever is first, and spans do not overlap."""
     result = simulate(pair(WHOLE_PPM // 2), options(policy))
     assert max(ends(result.jobs)) == 4 * SECOND
-    assert result.recording is not None
-    spans = sorted((span.begin_us, span.end_us) for span in result.recording.spans)
+    spans = sorted((span.begin_us, span.end_us) for span in recording(result).spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
     assert sum(one.service_us for one in result.jobs) == 4 * SECOND
 
@@ -257,8 +246,7 @@ def test_memory_is_recorded(policy: str) -> None:
     """3 + 2 GiB, while A runs: at least 5, and nothing after it."""
     result = simulate([job("A", takes=1, memory=(3, 2))], options(policy))
     check_memory(result)
-    assert result.recording is not None
-    assert 5 * GIB <= max(result.recording.memory[0].values) <= 6 * GIB
+    assert 5 * GIB <= max(recording(result).memory[0].values) <= 6 * GIB
 
 
 @every_policy

@@ -13,10 +13,11 @@ from carpool.core import commands
 from carpool.core.model import GIB, MIB, Micros, Outcome, Oversubscribe, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
-from carpool.sim.model.result import JobResult, Result
+from carpool.sim.model.result import JobResult
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize
 from tests.examples import examples
+from tests.sim.made_results import check_memory, recording
 
 SECOND = 1_000_000
 PLACEMENTS = ("exclusive", "round-robin", "first-fit", "best-fit", "magm", "lug")
@@ -100,8 +101,7 @@ def test_a_gang_has_its_devices_to_itself() -> None:
     jobs = [job("A", 0, 10, 1), job("B", 1, 5, 1, gpus=2), job("C", 20, 5, 1)]
     result = simulate(jobs, made)
     assert [one.ended_us // SECOND for one in result.jobs] == [10, 15, 25]
-    assert result.recording is not None
-    assert sorted((span.device, span.begin_us) for span in result.recording.spans if span.job == 1) == [
+    assert sorted((span.device, span.begin_us) for span in recording(result).spans if span.job == 1) == [
         (0, 10 * SECOND),
         (1, 10 * SECOND),
     ]
@@ -157,16 +157,9 @@ def test_nothing_is_lost(case: tuple[list[TraceJob], Options]) -> None:
             assert one.ended_us >= one.job.submit_us + one.job.duration_us
         elif one.outcome is Outcome.FAILED:
             assert one.out_of_memory == one.recoveries + 1, "they fail for want of memory only"
-    _check_memory(result)
+    check_memory(result)
     again = simulate(jobs, made)
     assert (again.jobs, again.events, again.busy_us) == (result.jobs, result.events, result.busy_us)
-
-
-def _check_memory(result: Result) -> None:
-    assert result.recording is not None
-    for series in result.recording.memory:
-        assert all(0 <= value <= result.options.device_memory for value in series.values)
-        assert not series.values or series.values[-1] == 0
 
 
 @pytest.mark.parametrize("estimator", ["", "low", "high", "unknown"])

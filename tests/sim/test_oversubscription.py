@@ -19,6 +19,7 @@ from carpool.sim.model.result import JobResult, Result
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize
 from tests.examples import examples
+from tests.sim.made_results import check_memory, recording
 
 MS: Micros = 1000
 SECOND: Micros = 1_000_000
@@ -81,11 +82,8 @@ class Books:
 
 
 def check(result: Result) -> None:
-    assert result.recording is not None
+    check_memory(result)
     fastest = max(result.options.offload_bytes_per_us, result.options.restore_bytes_per_us)
-    for series in result.recording.memory:
-        assert all(0 <= value <= result.options.device_memory for value in series.values)
-        assert not series.values or series.values[-1] == 0
     for one in result.jobs:
         assert one.moving_us * fastest >= (one.moved_bytes if fastest else 0)
         assert one.moved_bytes <= 2 * one.offloads * one.job.persistent
@@ -156,8 +154,7 @@ def test_the_core_learns_how_fast_memory_moves() -> None:
     """At first it takes 2 GB/s for granted, three times too slow: later turns are three times shorter."""
     pair = [job("A", 9, 8), job("B", 9, 8)]
     result = simulate(pair, options("tq", quantum_us=50 * MS))
-    assert result.recording is not None
-    lengths = [span.end_us - span.begin_us for span in sorted(result.recording.spans, key=lambda span: span.begin_us)]
+    lengths = [span.end_us - span.begin_us for span in sorted(recording(result).spans, key=lambda span: span.begin_us)]
     assert lengths[0] == pytest.approx(27 * MS / 0.05, abs=20 * MS)  # for B has nothing to bring back yet
     assert lengths[-4] == pytest.approx(18 * MS / 0.05, abs=20 * MS)
 

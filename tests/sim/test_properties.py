@@ -16,6 +16,7 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Result, Span
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
+from tests.sim.made_results import recording
 from tests.sim.reference import RULES, SECOND, WORK_CONSERVING, Rule, crowded_trace, in_scale, jobs_of, scattered_trace
 
 TRACES = examples(40, fewer=20)
@@ -33,14 +34,9 @@ def results(rule: Rule, seed: int) -> Iterator[Result]:
         yield simulate(jobs, Options(devices, in_scale(rule, scale).settings(), record=True))
 
 
-def spans_of(result: Result) -> list[Span]:
-    assert result.recording is not None
-    return result.recording.spans
-
-
 def by_job(result: Result) -> dict[int, list[Span]]:
     found = defaultdict(list)
-    for span in spans_of(result):
+    for span in recording(result).spans:
         found[span.job].append(span)
     return found
 
@@ -53,7 +49,7 @@ def run(*jobs: TraceJob, rule: str = "srtf", **options: int) -> list[JobResult]:
 def test_no_device_is_used_twice(rule: Rule) -> None:
     for result in results(rule, seed=3):
         per_device = defaultdict(list)
-        for span in spans_of(result):
+        for span in recording(result).spans:
             assert 0 <= span.device < result.options.devices
             assert span.lane == 0
             assert span.begin_us < span.end_us
@@ -81,7 +77,7 @@ def test_a_gang_holds_all_its_devices_or_none_and_stays_on_them(rule: Rule) -> N
 def test_no_device_idles_beside_a_job_that_fits(rule: Rule) -> None:
     for result in results(rule, seed=6):
         spans = by_job(result)
-        instants = {one.job.submit_us for one in result.jobs} | {span.end_us for span in spans_of(result)}
+        instants = {one.job.submit_us for one in result.jobs} | {span.end_us for span in recording(result).spans}
         for now in instants:
             running = {index for index, found in spans.items() if any(s.begin_us <= now < s.end_us for s in found)}
             idle = result.options.devices - sum(result.jobs[index].job.gpus for index in running)
@@ -95,7 +91,7 @@ def test_two_runs_are_the_same_and_recording_changes_nothing(rule: Rule) -> None
     for first, second in zip(results(rule, seed=7), results(rule, seed=7), strict=True):
         plain = simulate([one.job for one in first.jobs], replace(first.options, record=False))
         assert first.jobs == second.jobs == plain.jobs
-        assert spans_of(first) == spans_of(second) and plain.recording is None
+        assert recording(first).spans == recording(second).spans and plain.recording is None
         assert (first.busy_us, first.events) == (second.busy_us, second.events)
 
 

@@ -18,6 +18,7 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.result import Result
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
+from tests.sim.made_results import recording
 from tests.sim.reference import RULES, Rule, crowded_trace, in_scale, scattered_trace, schedule
 
 TRACES_PER_RULE = examples(200, fewer=70)
@@ -44,8 +45,7 @@ def disagreements(jobs: Sequence[TraceJob], devices: int, rule: Rule) -> list[st
 
 
 def reported(result: Result, index: int) -> tuple[object, ...]:
-    assert result.recording is not None
-    spans = [span for span in result.recording.spans if span.job == index]
+    spans = [span for span in recording(result).spans if span.job == index]
     return FIGURES(result.jobs[index]), sorted((span.begin_us, span.end_us) for span in spans)
 
 

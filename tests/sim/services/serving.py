@@ -11,7 +11,7 @@ from carpool.core.model import Micros, Settings
 from carpool.sim.driver import Simulation
 from carpool.sim.model.options import Options, check_options
 from carpool.sim.model.result import Result
-from carpool.sim.model.served_models import ModelResult, ServedModel, Services
+from carpool.sim.model.served_models import ModelResult, ServedModel, Services, ServicesResult
 from carpool.sim.model.trace_job import TraceJob
 
 MS: Micros = 1000
@@ -49,9 +49,13 @@ def serve(
     return simulation.result(1.0)
 
 
-def books(result: Result) -> list[ModelResult]:
+def of_services(result: Result) -> ServicesResult:
     assert result.services is not None
-    return result.services.models
+    return result.services
+
+
+def books(result: Result) -> list[ModelResult]:
+    return of_services(result).models
 
 
 def latencies(result: Result) -> list[list[float]]:

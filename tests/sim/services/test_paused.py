@@ -13,7 +13,7 @@ from carpool.sim.driver import Simulation
 from carpool.sim.model.options import Options
 from carpool.sim.model.served_models import ServedModel
 from carpool.sim.model.trace_job import TraceJob
-from tests.sim.services.serving import MS, Story, books, latencies, model, serve
+from tests.sim.services.serving import MS, Story, books, latencies, model, of_services, serve
 
 JOB = TraceJob("t", 0, 1000 * MS, iterations=20, iteration_us=50 * MS)
 
@@ -111,11 +111,9 @@ def test_what_services_left_is_used() -> None:
     times = range(0, 1000, 10)
     result = serve(model(size=0, compute=5, at=times, deadline_us=20 * MS), jobs=[JOB])
     assert result.left_us == result.occupied_us == 1000 * MS
-    assert result.services is not None
-    assert result.services.turns_us == 500 * MS
+    assert of_services(result).turns_us == 500 * MS
     with_weights = serve(model(compute=3), jobs=[JOB])
-    assert with_weights.services is not None
-    stalled_us = with_weights.services.stalled_us
+    stalled_us = of_services(with_weights).stalled_us
     assert with_weights.left_us - with_weights.occupied_us == stalled_us > 0, "jobs could have had that time"
 
 
@@ -152,8 +150,7 @@ def test_a_service_that_keeps_others_too_long_computes_the_rest_later() -> None:
     settings = Settings(forced_after_us=20 * MS)
     story: Story = []
     result = serve(model(size=0, compute=100, at=[50.001]), jobs=[JOB], settings=settings, story=story)
-    assert result.services is not None
-    assert result.services.turns_us == 100 * MS
+    assert of_services(result).turns_us == 100 * MS
     assert sum(isinstance(each, GrantTurn) and each.job == 2 for _, each in story) == 3
     assert result.jobs[0].ended_us == 1100 * MS
 

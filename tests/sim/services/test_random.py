@@ -13,7 +13,7 @@ from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
-from tests.sim.services.serving import MS, Story, books, model, serve
+from tests.sim.services.serving import MS, Story, books, model, of_services, serve
 
 CAPACITY = 1000 * MIB
 LENGTH = 2_000 * MS
@@ -90,8 +90,7 @@ def test_nothing_is_lost(services: Services, jobs: list[TraceJob], chosen: dict[
         assert job.outcome is Outcome.SUCCEEDED or not plain or job.job.persistent + job.job.ephemeral > CAPACITY
         assert job.outcome is not Outcome.SUCCEEDED or job.jct_us >= job.job.duration_us
     check_turns(story, set(range(1, len(jobs) + 1)))
-    assert result.services is not None
-    assert 0 <= result.services.stalled_us <= result.services.turns_us
+    assert 0 <= of_services(result).stalled_us <= of_services(result).turns_us
     assert result.occupied_us <= result.left_us
 
 

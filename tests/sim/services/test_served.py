@@ -12,7 +12,8 @@ from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.served_models import Services, poisson_us
 from carpool.sim.model.trace_job import TraceJob
-from tests.sim.services.serving import ALL, FIRST, MS, SIZE, Story, books, latencies, model, serve
+from tests.sim.made_results import recording
+from tests.sim.services.serving import ALL, FIRST, MS, SIZE, Story, books, latencies, model, of_services, serve
 
 TWO_WORKERS = Services((), workers=2)
 
@@ -22,8 +23,7 @@ def test_the_first_request_waits_for_the_first_group_and_others_for_nothing() ->
     assert latencies(result) == [[30 + FIRST / MS, 30, 30]]
     (one,) = books(result)
     assert (one.copies, one.copied_bytes, one.batches, one.missed) == (1, SIZE, 3, 0)
-    services = result.services
-    assert services is not None
+    services = of_services(result)
     assert (services.turns_us, services.stalled_us, services.ended_us) == (90 * MS + FIRST, FIRST, 230 * MS)
 
 
@@ -102,9 +102,9 @@ def test_a_request_goes_where_the_weights_are() -> None:
 def test_activations_lie_in_the_lane() -> None:
     services = Services((), 2, activations=100 * MIB)
     result = serve(model(), services=services, record=True)
-    assert result.recording is not None
-    assert SIZE + 100 * MIB <= max(result.recording.memory[0].values) < SIZE + 200 * MIB, "both are in one lane"
-    assert result.recording.memory[0].values[-1] == 0
+    (memory,) = recording(result).memory
+    assert SIZE + 100 * MIB <= max(memory.values) < SIZE + 200 * MIB, "both are in one lane"
+    assert memory.values[-1] == 0
     unknown = serve(model(at=range(0, 400, 10)), services=services, declare_memory=False)
     assert len(books(unknown)[0].latencies_us) == 40, "it is asked for"
 
@@ -125,8 +125,7 @@ def test_when_the_last_request_is_settled_the_workers_leave() -> None:
     """Until then a job that needs the whole device waits."""
     job = TraceJob("t", 0, 100 * MS, persistent=GIB)
     result = serve(model(at=[0, 20]), jobs=[job], device_memory=GIB, oversubscribe=Oversubscribe.OFF)
-    assert result.services is not None
-    assert result.services.ended_us == 60 * MS + FIRST
+    assert of_services(result).ended_us == 60 * MS + FIRST
     assert result.jobs[0].ended_us >= 100 * MS
 
 
