@@ -14,10 +14,10 @@ from carpool.core.model import Allocation, Micros, Outcome, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
-from tests.sim.made_results import recording
 from tests.sim.reference import SECOND, Rule, jobs_of, schedule
+from tests.sim.test_reference import check
 
-Timeline = dict[str, list[tuple[int, int]]]
+Timeline = dict[str, list[tuple[Micros, Micros]]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def case(name: str, rule: Rule, devices: int, jobs: str, timeline: str) -> Case:
     """``timeline`` as in "A 0-1 7-14, X": from when to when A has its devices; X never has any."""
     had = {}
     for one, *spans in (each.split() for each in timeline.split(", ")):
-        had[one] = [(int(begin), int(end)) for begin, end in (span.split("-") for span in spans)]
+        had[one] = [(int(begin) * SECOND, int(end) * SECOND) for begin, end in (span.split("-") for span in spans)]
     return Case(name, rule, devices, jobs_of(jobs), had)
 
 
@@ -215,10 +215,6 @@ CASES = [*FIFO, *SJF, *SRTF, *SRSF, *LAS]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule.policy}: {case.name}")
 
 
-def micros(intervals: list[tuple[int, int]]) -> list[tuple[Micros, Micros]]:
-    return [(begin * SECOND, end * SECOND) for begin, end in intervals]
-
-
 def test_cases_are_complete() -> None:
     """A slip of the pen would otherwise be looked for in the scheduler."""
     wrong = [f"{case.rule.policy}: {case.name}: {what}" for case in CASES for what in slips(case)]
@@ -229,7 +225,7 @@ def slips(case: Case) -> Iterator[str]:
     if {one.id for one in case.jobs} != set(case.timeline):
         yield "its timeline has other jobs"
     for one in case.jobs:
-        intervals = micros(case.timeline.get(one.id, []))
+        intervals = case.timeline.get(one.id, [])
         if intervals and sum(end - begin for begin, end in intervals) != one.duration_us:
             yield f"the intervals of {one.id} are not as long as its duration"
 
@@ -237,9 +233,7 @@ def slips(case: Case) -> Iterator[str]:
 @every_case
 def test_the_reference_gives_the_timeline(case: Case) -> None:
     expected = schedule(case.jobs, case.devices, case.rule)
-    assert {one.job.id: one.intervals for one in expected} == {
-        name: micros(intervals) for name, intervals in case.timeline.items()
-    }
+    assert {one.job.id: one.intervals for one in expected} == case.timeline
     for one in expected:
         assert one.outcome == (Outcome.SUCCEEDED if one.intervals else Outcome.REFUSED)
         assert one.preemptions == max(len(one.intervals) - 1, 0)
@@ -247,33 +241,14 @@ def test_the_reference_gives_the_timeline(case: Case) -> None:
 
 @every_case
 def test_the_simulator_gives_the_timeline(case: Case) -> None:
-    check(case, case.rule.settings())
-
-
-def check(case: Case, settings: Settings) -> None:
-    result = simulate(case.jobs, Options(devices=case.devices, settings=settings, record=True))
-    assert [one.job for one in result.jobs] == case.jobs
-    for index, one in enumerate(result.jobs):
-        intervals = micros(case.timeline[one.job.id])
-        spans = [span for span in recording(result).spans if span.job == index]
-        assert sorted((span.begin_us, span.end_us) for span in spans) == sorted(intervals * one.job.gpus), one.job.id
-        assert one.preemptions == max(len(intervals) - 1, 0), one.job.id
-        assert one.service_us == sum(end - begin for begin, end in intervals), one.job.id
-        if intervals:
-            assert (one.outcome, one.started_us, one.ended_us) == (
-                Outcome.SUCCEEDED,
-                intervals[0][0],
-                intervals[-1][1],
-            ), one.job.id
-            assert one.waiting_us == one.ended_us - one.job.submit_us - one.job.duration_us, one.job.id
-        else:
-            assert (one.outcome, one.started_us) == (Outcome.REFUSED, None), one.job.id
-            assert one.reason, one.job.id
+    check(case.jobs, case.devices, case.rule)
 
 
 @pytest.mark.parametrize("case", [FIFO[0], LAS[-1]], ids=["fifo is strict", "las knows its limits"])
 def test_what_is_so_unless_told_otherwise(case: Case) -> None:
-    check(case, Settings(policy=case.rule.policy, allocation=Allocation.DEVICES))
+    plain = Settings(policy=case.rule.policy, allocation=Allocation.DEVICES)
+    found, told = (simulate(case.jobs, Options(case.devices, chosen)) for chosen in (plain, case.rule.settings()))
+    assert found.jobs == told.jobs
 
 
 def test_a_device_in_use_counts_as_busy() -> None:

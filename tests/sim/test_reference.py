@@ -37,6 +37,7 @@ def disagreements(jobs: Sequence[TraceJob], devices: int, rule: Rule) -> list[st
     result = simulate(jobs, Options(devices=devices, settings=rule.settings(), record=True))
     assert [one.job for one in result.jobs] == list(jobs)
     assert result.busy_us == sum(one.service_us * one.job.gpus for one in expected)
+    assert all(one.reason for one in result.jobs if one.outcome is Outcome.REFUSED)
     return [
         f"{one.job}: expected {wanted}, got {got}"
         for index, one in enumerate(expected)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,22 +17,13 @@ from carpool.core.placement.filters.collocation import risk_ppm, risky
 SHARES = st.lists(st.integers(0, 1_000_000), min_size=1, max_size=80)
 
 
-def percentile(values: list[int], share: float) -> float:
-    """The usual linear interpolation, with floating point."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * share
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
 def formula(values: list[int]) -> float:
     """The same with floating point."""
     alpha, average = 2 / (len(values) + 1), float(values[0])
     for value in values[1:]:
         average = alpha * value + (1 - alpha) * average
-    median, tail = statistics.median(values), percentile(values, 0.95)
-    return 0.2 * statistics.fmean(values) + 0.3 * median + 0.3 * tail + 0.2 * average
+    median, tail = numpy.percentile(values, [50, 95])
+    return float(0.2 * numpy.mean(values) + 0.3 * median + 0.3 * tail + 0.2 * average)
 
 
 @given(SHARES)
