@@ -15,6 +15,7 @@ import pytest
 from carpool.devices.cuda import messages
 from carpool.protocol import packets, session
 from carpool.protocol.packets import readable
+from tests.descriptors import descriptors
 
 TOO_LONG = b'"' + b"a" * packets.MAX_MESSAGE + b'"'
 
@@ -24,10 +25,6 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         yield ours, theirs
-
-
-def open_fds() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are wanted, among them that of this listing
 
 
 def test_a_message_and_its_descriptors(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -64,11 +61,11 @@ def test_packets_are_not_joined(ends: tuple[socket.socket, socket.socket]) -> No
 def test_descriptors_of_what_is_no_message_are_closed(
     ends: tuple[socket.socket, socket.socket], decode: object, text: bytes
 ) -> None:
-    before = open_fds()
+    before = descriptors()
     packets.send(ends[0], text, [ends[0].fileno()])
     with pytest.raises(packets.MalformedPacket, match="malformed message"):
         packets.receive(ends[1], decode)  # type: ignore[arg-type]
-    assert open_fds() == before
+    assert descriptors() == before
 
 
 def test_what_one_side_writes_the_other_reads(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from carpool.protocol import paths
 from carpool.protocol.paths import LOG_FLAGS, default_home, made_by_root, open_regular, read_regular
+from tests.descriptors import descriptors
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of root's")
 
@@ -92,10 +93,6 @@ def test_a_file_is_read_also_through_a_link(tmp_path: Path) -> None:
         read_regular(tmp_path / "none")
 
 
-def open_descriptors() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
-
-
 @pytest.mark.parametrize("kind", ["fifo", "link to a fifo", "directory", "socket", "device"])
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR | os.O_CREAT, LOG_FLAGS])
 def test_nothing_else_is_waited_for(tmp_path: Path, kind: str, flags: int) -> None:
@@ -108,11 +105,11 @@ def test_nothing_else_is_waited_for(tmp_path: Path, kind: str, flags: int) -> No
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(path))
-    before = open_descriptors()
+    before = descriptors()
     with pytest.raises(OSError) as refused:
         open_regular(path, flags)
     assert refused.value.filename == str(path) and refused.value.strerror
-    assert open_descriptors() == before
+    assert descriptors() == before
 
 
 def test_a_log_may_be_a_device_and_is_made_for_its_owner(tmp_path: Path) -> None:

@@ -12,33 +12,7 @@ import pytest
 from carpool.telemetry import process_trees
 from carpool.telemetry.activity import Activity, JobUse
 from carpool.telemetry.process_trees import PAGE, TICK_US, JobProcess, Trees
-
-
-class FakeProc:
-    """Processes in a directory."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.put(1, 0)
-
-    def put(self, pid: int, parent: int, own: int = 0, waited: int = 0, start: int = 0, private: int = 0) -> None:
-        """``own`` and ``waited`` in ticks, of which one third is system time; ``private`` in pages."""
-        user, child = own - own // 3, waited - waited // 3
-        fields = [*"S", parent, *[0] * 9, user, own // 3, child, waited // 3, 0, 0, 0, 0, start or pid]
-        directory = self.root / str(pid)
-        directory.mkdir(exist_ok=True)
-        (directory / "stat").write_text(f"{pid} ((a) name) {' '.join(map(str, fields))} 0 0\n")
-        (directory / "statm").write_text(f"900 {private + 50} 50 1 0 0 0\n")
-
-    def end(self, pid: int) -> None:
-        for file in (self.root / str(pid)).iterdir():
-            file.unlink()
-        (self.root / str(pid)).rmdir()
-
-
-@pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path)
+from tests.telemetry.conftest import FakeProc
 
 
 def owners(found: list[JobProcess]) -> dict[int, int]:
