@@ -164,6 +164,14 @@ def one_device(
     return made
 
 
+def several_devices(*mib: int, **changes: Any) -> Scenario:
+    """Devices a, b, c ... of so many MiB, with many lanes on each; ``changes`` are those of the settings."""
+    made = Scenario(replace(EVERY_BOUNDARY, **{"policy": "pack", **changes}))
+    for name, size in zip("abcdefgh", mib, strict=False):
+        made.device(name, size)
+    return made
+
+
 def of_kind(commands: Sequence[object], kind: Any) -> list[Any]:
     return [command for command in commands if isinstance(command, kind)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,17 +16,13 @@ from carpool.core.placement import queue
 from carpool.core.policies.placement import BasePlacement, Key, available_placements, load_placement, register_placement
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.core.state.state import State
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, of_kind, only, started_on
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, of_kind, only, several_devices, started_on
 
 BUSY = Load(950_000, 950_000, 600_000, 300_000)
 
 
-def scene(*mib: int, **changes: Any) -> Scenario:
-    """Devices a, b, c ... of so many MiB; many lanes on each."""
-    made = Scenario(replace(EVERY_BOUNDARY, **{"policy": "pack", "margin": 0, **changes}))
-    for name, size in zip("abcdefgh", mib, strict=False):
-        made.device(name, size)
-    return made
+#: Devices a, b, c ... of so many MiB, where jobs may lie side by side without a margin.
+scene = partial(several_devices, margin=0)
 
 
 def places(scenario: Scenario, *mib: int, first: int = 1) -> str:

@@ -23,7 +23,7 @@ from carpool.core.model import (
     Usage,
 )
 from carpool.sim.whole_devices.allocator import machine_for
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, of_kind, one_device, only
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, of_kind, one_device, only, several_devices
 
 SECOND = 1_000_000
 SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -215,11 +215,8 @@ def reservations(scenario: Scenario) -> dict[str, int | None]:
     return {name: device.reservation for name, device in scenario.machine.view().devices.items()}
 
 
-def two_devices(mib: int = 1000, **changes: Any) -> Scenario:
-    made = Scenario(replace(EVERY_BOUNDARY, policy="pack", placement="first-fit", **changes))
-    made.device("a", mib)
-    made.device("b", mib)
-    return made
+def two_devices() -> Scenario:
+    return several_devices(1000, 1000, placement="first-fit")
 
 
 def test_it_is_overdue_once_however_long_it_then_waits() -> None:
@@ -257,9 +254,7 @@ def test_who_waits_for_a_device_kept_for_another_is_overdue_once() -> None:
 )
 def test_a_gang_is_not_tried_again_where_too_few_devices_are_larger(devices: tuple[int, ...], had: str) -> None:
     """Than the smallest that it had."""
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy="pack", placement="first-fit"))
-    for name, mib in zip("abc", devices, strict=False):
-        scenario.device(name, mib)
+    scenario = several_devices(*devices, placement="first-fit")
     scenario.start(1, gang=2)
     text = only(short(scenario, 1), EndJob).reason.text
     assert text.endswith(f"{had}, and may use 1 larger, of the 2 that it needs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,19 +13,14 @@ from carpool.core import events
 from carpool.core.commands import Command, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Cause, DeviceSpec, Settings, Sharing, Usage
-from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+from tests.core.scenario import Scenario, estimate, several_devices
 
 HERE = " (concurrent)"  # devices of no known model
 Rows = dict[tuple[str, str], tuple[int, int]]
 
 
-def scene(*mib: int, **changes: Any) -> Scenario:
-    """Devices a, b ... of so many MiB; many lanes on each; counters count from the first iteration on."""
-    chosen = {"policy": "pack", "margin": 0, "measured_after": 1, **changes}
-    made = Scenario(replace(EVERY_BOUNDARY, **chosen))
-    for name, size in zip("abcd", mib, strict=False):
-        made.device(name, size)
-    return made
+#: Counters count from the first iteration on.
+scene = partial(several_devices, margin=0, measured_after=1)
 
 
 def begin(scenario: Scenario, job: int, kind: str, **spec: Any) -> None:

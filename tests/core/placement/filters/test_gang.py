@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +10,11 @@ from carpool.core import events
 from carpool.core.commands import Command, EndJob, OpenLane, StartJob
 from carpool.core.events import IllegalTransition
 from carpool.core.model import MIB, JobSpec, Memory, Outcome
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, adopted, estimate, only
+from tests.core.scenario import P, Scenario, adopted, estimate, only, several_devices
 
 
 def scene(count: int, **changes: Any) -> Scenario:
-    made = Scenario(replace(EVERY_BOUNDARY, **{"policy": "pack", "placement": "first-fit", **changes}))
-    for name in "abcdef"[:count]:
-        made.device(name, 1000)
-    return made
+    return several_devices(*[1000] * count, **{"placement": "first-fit", **changes})
 
 
 def started(commands: list[Command]) -> list[tuple[int, tuple[str, ...]]]:
