@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -79,12 +80,15 @@ def test_a_wrong_prototype_would_be_noticed(tmp_path: Path) -> None:
     )
 
 
-def test_every_call_exists(tmp_path: Path) -> None:
-    """A name that the real header lacks would agree with anything."""
-    names = declared(toolkit())
+def unknown(names: Sequence[str], include: str, directory: Path, *flags: str) -> str:
+    """The compiler's complaint about names that these headers lack: such a name would agree with anything."""
     uses = "\n".join(f"  (void)sizeof(&{name});" for name in names)
-    source = f"#define {MANGLED}\n#include <cuda.h>\nint main(void) {{\n{uses}\n  return 0;\n}}\n"
-    assert compiled(source, tmp_path, f"-I{toolkit()}").stderr == ""
+    return compiled(f"{include}\nint main(void) {{\n{uses}\n  return 0;\n}}\n", directory, *flags).stderr
+
+
+def test_every_call_exists(tmp_path: Path) -> None:
+    names = declared(toolkit())
+    assert unknown(names, f"#define {MANGLED}\n#include <cuda.h>", tmp_path, f"-I{toolkit()}") == ""
     assert len(names) > 250
 
 
@@ -113,8 +117,9 @@ def questions() -> list[tuple[str, str]]:
     return found
 
 
-def answers(include: str, directory: Path, *flags: str) -> dict[str, int]:
-    lines = "\n".join(f'  printf("{label} %lld\\n", {expression});' for label, expression in questions())
+def answers(questions: list[tuple[str, str]], include: str, directory: Path, *flags: str) -> dict[str, int]:
+    """What a program prints that includes these headers, by label."""
+    lines = "\n".join(f'  printf("{label} %lld\\n", {expression});' for label, expression in questions)
     standard = "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>"
     source = f"{standard}\n{include}\nint main(void) {{\n{lines}\n  return 0;\n}}\n"
     result = compiled(source, directory, *flags)
@@ -124,7 +129,7 @@ def answers(include: str, directory: Path, *flags: str) -> dict[str, int]:
 
 
 def test_numbers_and_layouts_agree(tmp_path: Path) -> None:
-    real = answers("#include <cuda.h>", tmp_path, f"-I{toolkit()}")
-    own = answers(INCLUDE, tmp_path, *INCLUDES)
+    real = answers(questions(), "#include <cuda.h>", tmp_path, f"-I{toolkit()}")
+    own = answers(questions(), INCLUDE, tmp_path, *INCLUDES)
     assert own == real
     assert {"CUDA_ERROR_ILLEGAL_STATE", "CUmemAllocationProp_st", "CUDA_MEMCPY3D_st.dstHeight"} <= own.keys()

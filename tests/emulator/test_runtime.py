@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.harness import stub_environment
-from tests.emulator.test_driver import OPTIONS, VARIANTS
+from tests.emulator.test_driver import OPTIONS, VARIANTS, linked, runs
 from tests.libraries import build_runtimes, runtimes
-from tools.emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
+from tools.emulator.build import RUNTIMES, exports
 
 FOLDER = Path(__file__).parent / "programs"
 #: With the version of the runtime that they are for.
 PROGRAMS = [*((source, 13) for source in sorted(FOLDER.glob("runtime_*.c"))), (FOLDER / "runtime12.c", 12)]
 EXPORTED = {12: 86, 13: 107}
-FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{NATIVE}", f"-I{EMULATOR}"]
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=["plain", "sanitized"])
@@ -31,23 +29,13 @@ def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return request.param, directory
 
 
-def compiled(source: Path, version: int, sanitize: str | None, libraries: Path, directory: Path) -> Path:
-    program = directory / source.stem
-    sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
-    linking = [f"-L{libraries}", f"-l:libcudart.so.{version}", "-l:libcuda.so.1", "-lpthread", "-o", str(program)]
-    options = [*FLAGS, f"-DEMULATED_RUNTIME={version}", *sanitizer]
-    command = [os.environ.get("CC", "cc"), *options, str(source), *linking]
-    subprocess.run(command, check=True)
-    return program
-
-
 @pytest.mark.parametrize(("source", "version"), PROGRAMS, ids=[source.stem for source, _ in PROGRAMS])
 def test_program(source: Path, version: int, variant: tuple[str | None, Path], tmp_path: Path) -> None:
     sanitize, libraries = variant
-    program = compiled(source, version, sanitize, libraries, tmp_path)
-    environment = stub_environment(libraries / "libcuda.so.1", tmp_path / "state", "64MiB,64MiB", **OPTIONS)
-    result = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
+    driver = libraries / "libcuda.so.1"
+    used = [libraries / f"libcudart.so.{version}", driver]
+    program = linked(source, used, sanitize, tmp_path, f"-DEMULATED_RUNTIME={version}")
+    runs(program, stub_environment(driver, tmp_path / "state", "64MiB,64MiB", **OPTIONS))
 
 
 def names_of(symbols: str, marker: str) -> set[str]:

@@ -6,12 +6,11 @@ Skipped where no CUDA toolkit is installed, which is the usual case.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.emulator.test_header import compiled, members, text, toolkit
+from tests.emulator.test_header import answers, compiled, members, text, toolkit, unknown
 from tools.emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 
 RUNTIME = EMULATOR / "runtime"
@@ -59,11 +58,8 @@ def test_every_exported_call_is_declared() -> None:
 
 @each_version
 def test_every_call_exists(version: int, tmp_path: Path) -> None:
-    """A name that the real header lacks would agree with anything."""
     names = [name for name in sorted(exported(version) - PROFILER) if not name.startswith(PRIVATE)]
-    uses = "\n".join(f"  (void)sizeof(&{name});" for name in names)
-    source = f"{HEADERS}\nint main(void) {{\n{uses}\n  return 0;\n}}\n"
-    assert compiled(source, tmp_path, f"-I{headers_of(version)}").stderr == ""
+    assert unknown(names, HEADERS, tmp_path, f"-I{headers_of(version)}") == ""
 
 
 def types(version: int) -> str:
@@ -91,20 +87,11 @@ def questions(version: int) -> list[tuple[str, str]]:
     return [(label, expression) for label, expression in found if not label.endswith(RESERVED)]
 
 
-def answers(version: int, include: str, directory: Path, *flags: str) -> dict[str, int]:
-    lines = "\n".join(f'  printf("{label} %lld\\n", {expression});' for label, expression in questions(version))
-    standard = "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>"
-    source = f"{standard}\n{include}\nint main(void) {{\n{lines}\n  return 0;\n}}\n"
-    result = compiled(source, directory, *flags, f"-DEMULATED_RUNTIME={version}")
-    assert result.stderr == ""
-    output = subprocess.run([str(directory / "compare")], capture_output=True, text=True, check=True).stdout
-    return {label: int(value) for label, value in (line.split() for line in output.splitlines())}
-
-
 @each_version
 def test_numbers_and_layouts_agree(version: int, tmp_path: Path) -> None:
-    real = answers(version, HEADERS, tmp_path, f"-I{headers_of(version)}")
-    own = answers(version, '#include "runtime/types.h"', tmp_path, *OWN)
+    asked, chosen = questions(version), f"-DEMULATED_RUNTIME={version}"
+    real = answers(asked, HEADERS, tmp_path, f"-I{headers_of(version)}", chosen)
+    own = answers(asked, '#include "runtime/types.h"', tmp_path, *OWN, chosen)
     assert own == real
     assert {"cudaErrorIllegalAddress", "cudaDevAttrL2CacheSize", "cudaDeviceProp.l2CacheSize", "dim3.z"} <= own.keys()
     assert {"cudaLaunchConfig_st.attrs", "cudaIpcMemHandle_st", "cudaInvalidDeviceId"} <= own.keys()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 #: `tests/lean` would be seen, too.
 pytestmark = pytest.mark.usefixtures("whole_torch")
 SITE = str(launch.site_directory())
+OF_A_JOB = ("CARPOOL_JOB_FD", "CARPOOL_JOB", "CARPOOL_HOME")
 FORK = "pid = os.fork()\nif pid == 0:\n    import torch\n    os._exit(0)\nassert os.waitpid(pid, 0)[1] == 0"
 
 
@@ -101,37 +103,30 @@ def test_paths_and_modules_look_as_without_carpool(job: Job, flags: tuple[str, .
     assert (inside.out, inside.err) == (alone.stdout, alone.stderr)
 
 
-def test_another_sitecustomize_still_runs(job: Job) -> None:
-    other = job.directory / "other"
-    other.mkdir()
-    (other / "sitecustomize.py").write_text("import sys\nprint('hidden one', __name__)\nsys.other = 1\n")
-    done = job.run(
-        "import sys; print(sys.other, sys.modules['sitecustomize'].__file__)",
-        PYTHONPATH=f"{SITE}:{other}",
-    )
-    assert done.out == f"hidden one sitecustomize\n1 {other}/sitecustomize.py\n"
-    assert done.err == ""
+@pytest.fixture
+def other(job: Job) -> Path:
+    """Another sitecustomize, behind Carpool's own."""
+    (job.directory / "other").mkdir()
+    job.env["PYTHONPATH"] = f"{SITE}:{job.directory / 'other'}"
+    return job.directory / "other" / "sitecustomize.py"
 
 
-def test_an_error_in_another_sitecustomize_reads_as_without_carpool(job: Job) -> None:
-    other = job.directory / "other"
-    other.mkdir()
-    (other / "sitecustomize.py").write_text("raise ValueError('mine')\n")
-    done = job.run("print('script')", PYTHONPATH=f"{SITE}:{other}")
+def test_another_sitecustomize_still_runs(job: Job, other: Path) -> None:
+    other.write_text("import sys\nprint('hidden one', __name__)\nsys.other = 1\n")
+    done = job.run("import sys; print(sys.other, sys.modules['sitecustomize'].__file__)")
+    assert (done.out, done.err) == (f"hidden one sitecustomize\n1 {other}\n", "")
+
+
+def test_an_error_in_another_sitecustomize_reads_as_without_carpool(job: Job, other: Path) -> None:
+    other.write_text("raise ValueError('mine')\n")
+    done = job.run("print('script')")
     assert done.out == "script\n"
     assert "ValueError: mine" in done.err
     assert "carpool" not in done.err.replace(SITE, "")
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"CARPOOL_DISABLE": "1"},
-    ],
-    ids=str,
-)
-def test_processes_that_stay_plain(job: Job, fake_torch: Path, env: dict[str, str]) -> None:
-    done = job.run("import torch; print('fine')", **env)
+def test_a_process_may_stay_plain(job: Job, fake_torch: Path) -> None:
+    done = job.run("import torch; print('fine')", CARPOOL_DISABLE="1")
     assert (done.out, done.err, done.calls) == ("fine\n", "", [])
 
 
@@ -143,57 +138,48 @@ def test_what_is_no_channel_is_not_used(job: Job, fake_torch: Path, fd: str) -> 
     assert str(done.calls[0][1]) != fd
 
 
-def test_a_job_without_the_number_of_its_channel_is_a_warning(job: Job, fake_torch: Path) -> None:
-    del job.env["CARPOOL_JOB_FD"]
-    done = job.run("import torch; print('fine')")
-    assert (done.out, done.calls) == ("fine\n", [])
-    assert done.err == (
-        "carpool: warning: CARPOOL_JOB_FD is missing from the environment of this job's process; "
-        "this process runs without Carpool\n"
-    )
+JOIN = {"CARPOOL_JOIN": "/home/session.sock"}
+MISSING = "carpool: warning: CARPOOL_JOB_FD is missing from the environment of this job's process; "
 
 
-def outside(job: Job) -> None:
-    for name in ("CARPOOL_JOB_FD", "CARPOOL_JOB", "CARPOOL_HOME"):
+@pytest.mark.parametrize(
+    ("lacks", "env", "why"),
+    [
+        (["CARPOOL_JOB_FD"], {}, MISSING + "this process runs without Carpool\n"),
+        ([], {"CARPOOL_JOB_FD": "987", "CARPOOL_JOB": "2"}, "this process runs without Carpool"),
+        (OF_A_JOB, JOIN | {"CARPOOL_JOIN_OPTIONS": "{"}, "CARPOOL_JOIN_OPTIONS is not a JSON"),
+        (OF_A_JOB, JOIN | {"LD_PRELOAD": ""}, "libcarpool is not preloaded"),
+    ],
+    ids=["no channel", "its supervisor is gone", "options are no JSON", "not preloaded"],
+)
+def test_a_process_that_cannot_take_part_is_warned(
+    job: Job, fake_torch: Path, lacks: Sequence[str], env: dict[str, str], why: str
+) -> None:
+    for name in lacks:
         del job.env[name]
-
-
-def test_a_process_outside_of_jobs_may_join(job: Job, fake_torch: Path) -> None:
-    outside(job)
-    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock")
-    assert done.out == "fine\n"
-    assert [call[:2] for call in done.calls if call[0] == "join"] == [("join", 0)]
-
-
-def test_one_without_torch_does_not_join(job: Job, fake_torch: Path) -> None:
-    outside(job)
-    done = job.run("print('fine')", CARPOOL_JOIN="/home/session.sock")
-    assert (done.out, done.err, done.calls) == ("fine\n", "", [])
-
-
-def test_a_process_of_a_job_does_not_join(job: Job, fake_torch: Path) -> None:
-    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock")
-    assert done.names == ["attach"]
-
-
-def test_options_that_are_no_json_are_a_warning(job: Job, fake_torch: Path) -> None:
-    outside(job)
-    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock", CARPOOL_JOIN_OPTIONS="{")
+    done = job.run("import torch; print('fine')", **env)
     assert (done.out, done.calls) == ("fine\n", [])
-    assert "CARPOOL_JOIN_OPTIONS is not a JSON" in done.err
+    assert why in done.err and done.err.count("\n") == 1
 
 
-def test_a_library_that_is_not_preloaded_is_a_warning(job: Job, fake_torch: Path) -> None:
-    outside(job)
-    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock", LD_PRELOAD="")
+@pytest.mark.parametrize(
+    ("outside", "script", "calls"),
+    [
+        (True, "import torch; print('fine')", ["join"]),
+        (True, "print('fine')", []),
+        (False, "import torch; print('fine')", ["attach"]),
+    ],
+    ids=["outside of jobs", "without torch", "of a job"],
+)
+def test_a_process_outside_of_jobs_may_join(
+    job: Job, fake_torch: Path, outside: bool, script: str, calls: list[str]
+) -> None:
+    for name in OF_A_JOB if outside else ():
+        del job.env[name]
+    done = job.run(script, **JOIN)
     assert done.out == "fine\n"
-    assert "libcarpool is not preloaded" in done.err
-
-
-def test_a_job_whose_supervisor_is_gone_is_a_warning(job: Job, fake_torch: Path) -> None:
-    done = job.run("import torch; print('fine')", CARPOOL_JOB_FD="987", CARPOOL_JOB="2")
-    assert (done.out, done.calls) == ("fine\n", [])
-    assert "this process runs without Carpool" in done.err
+    assert [name for name in done.names if name in ("join", "attach")] == calls
+    assert calls or (done.err, done.calls) == ("", [])
 
 
 def test_a_channel_closed_by_the_script_is_a_warning(job: Job, fake_torch: Path) -> None:

@@ -148,13 +148,17 @@ def test_every_way_to_begin(stub: StubNvml) -> None:
     assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 13000
 
 
-def test_without_values_the_emulated_machine_answers(
-    stub: StubNvml, stub_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def machine(stub: StubNvml, stub_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of processes on the emulated machine, for which the stub speaks where it has no values."""
     machine = stub_environment(stub_driver, tmp_path / "state", "64MiB,32MiB")
     for name in ("EMULATOR_STATE", "EMULATOR_DEVICES"):
         monkeypatch.setenv(name, machine[name])
     monkeypatch.delenv("EMULATOR_NVML")
+    return machine
+
+
+def test_without_values_the_emulated_machine_answers(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert pynvml.nvmlDeviceGetCount() == 2
     with Worker(machine, "begin(1); data = ok(driver.cuMemAlloc(4 << 20))") as worker:
         uuid = worker.run("'GPU-' + str(__import__('uuid').UUID(bytes=ok(driver.cuDeviceGetUuid(1)).bytes))")
@@ -173,12 +177,8 @@ def test_without_values_the_emulated_machine_answers(
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_imported_memory_counts_for_its_process_or_not(
-    stub: StubNvml, stub_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch, counted: bool
 ) -> None:
-    machine = stub_environment(stub_driver, tmp_path / "state", "64MiB")
-    for name in ("EMULATOR_STATE", "EMULATOR_DEVICES"):
-        monkeypatch.setenv(name, machine[name])
-    monkeypatch.delenv("EMULATOR_NVML")
     if counted:
         monkeypatch.setenv("EMULATOR_NVML_IMPORTS", "1")
     with Worker(machine) as maker, Worker(machine) as user:

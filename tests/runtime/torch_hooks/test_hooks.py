@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.runtime.conftest import Job, Snippets
 
@@ -104,19 +106,33 @@ def test_optimizers_have_numbers_and_their_own_first_steps(snippets: Snippets) -
     ]
 
 
-def test_a_step_after_new_parameters_makes_state_again(snippets: Snippets) -> None:
-    done = snippets.run(
-        """
-        import torch
-        def weight():
-            new = torch.ones(3, requires_grad=True); new.grad = torch.ones(3); return new
-        optimizer = torch.optim.SGD([weight()], lr=0.1, momentum=0.9)
-        optimizer.step(); optimizer.step()
-        optimizer.add_param_group({"params": [weight()]})
-        optimizer.step(); optimizer.step()
-        """
-    )
-    assert [call[2] for call in done.calls if call[0] == "step_end"] == [1, 0, 1, 0]
+NEW_PARAMETERS = """
+import torch
+def weight():
+    new = torch.ones(3, requires_grad=True); new.grad = torch.ones(3); return new
+optimizer = torch.optim.SGD([weight()], lr=0.1, momentum=0.9)
+optimizer.step(); optimizer.step()
+optimizer.add_param_group({"params": [weight()]})
+optimizer.step(); optimizer.step()
+"""
+CLOSURE = """
+import torch
+weight = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.LBFGS([weight], max_iter=2)
+def closure():
+    optimizer.zero_grad(); loss = (weight ** 2).sum(); loss.backward(); return loss
+optimizer.step(closure)
+optimizer.step(closure=closure)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "firsts"), [(NEW_PARAMETERS, [1, 0, 1, 0]), (CLOSURE, [0, 0])], ids=["new parameters", "closure"]
+)
+def test_steps_that_make_state(snippets: Snippets, script: str, firsts: list[int]) -> None:
+    """Those after new parameters do so again, and one with a closure is no first step."""
+    done = snippets.run(script)
+    assert [first for name, _, first in done.calls if name == "step_end"] == firsts
 
 
 def test_a_step_that_fails_is_the_first_one_still(snippets: Snippets) -> None:
@@ -138,31 +154,12 @@ def test_a_step_that_fails_is_the_first_one_still(snippets: Snippets) -> None:
     assert done.steps == [("step_begin", 0, 1), *steps(1, 0)]
 
 
-def test_a_step_with_a_closure_is_no_first_step(snippets: Snippets) -> None:
-    done = snippets.run(
-        """
-        import torch
-        weight = torch.ones(3, requires_grad=True)
-        optimizer = torch.optim.LBFGS([weight], max_iter=2)
-        def closure():
-            optimizer.zero_grad(); loss = (weight ** 2).sum(); loss.backward(); return loss
-        optimizer.step(closure)
-        optimizer.step(closure=closure)
-        """
-    )
-    assert [call[2] for call in done.calls if call[0] == "step_end"] == [0, 0]
-
-
-def test_a_refused_process_runs_plainly(job: Job) -> None:
-    done = job.run(LOOP, CP_ANSWER="1")
+@pytest.mark.parametrize(("answer", "hooked"), [("1", False), ("2", True)], ids=["refused", "may attach later"])
+def test_a_process_that_does_not_attach_runs_plainly(job: Job, answer: str, hooked: bool) -> None:
+    done = job.run(LOOP, CP_ANSWER=answer)
     assert (done.code, done.err) == (0, "")
-    assert done.names == ["attach"]
-
-
-def test_a_process_that_may_attach_later_has_the_hooks(job: Job) -> None:
-    done = job.run(LOOP, CP_ANSWER="2")
-    assert (done.code, done.err) == (0, "")
-    assert done.calls[1:] == [("begin_iterations", 0, 0), *steps(1, 0, 0)]
+    assert done.names[0] == "attach"
+    assert done.calls[1:] == ([("begin_iterations", 0, 0), *steps(1, 0, 0)] if hooked else [])
 
 
 def test_a_process_that_cannot_attach_says_so_once_and_runs_plainly(job: Job) -> None:
@@ -209,7 +206,7 @@ def test_a_compiled_optimizer_step_is_seen(whole_snippets: Snippets) -> None:
         """
     )
     assert done.code == 0
-    assert [call for call in done.calls if call[0].startswith("step")] == steps(1, 0, 0)
+    assert done.steps == steps(1, 0, 0)
 
 
 def test_hooks_do_next_to_nothing_per_step(snippets: Snippets) -> None:

@@ -59,25 +59,23 @@ def test_what_nobody_catches_is_told_whatever_hook_the_script_has(job: Job) -> N
     assert done.last_words == [DEVICE]
 
 
-def test_what_is_caught_and_what_a_child_dies_of_is_not(job: Job, stand_in: dict[str, str]) -> None:
-    script = """
-    import os, sys, torch
-    try:
-        raise torch.OutOfMemoryError("caught")
-    except RuntimeError:
-        pass
-    if os.fork() == 0:
-        raise torch.OutOfMemoryError("of a child")
-    os.wait()
-    sys.exit(3)
-    """
-    done = job.run(script, **stand_in)
-    assert done.code == 3
-    assert done.last_words == [OTHER]
+CAUGHT = """
+import os, sys, torch
+try:
+    raise torch.OutOfMemoryError("caught")
+except RuntimeError:
+    pass
+if os.fork() == 0:
+    raise torch.OutOfMemoryError("of a child")
+os.wait()
+sys.exit(3)
+"""
+#: As an interactive interpreter has it, which has shown the error.
+SHOWN = "import sys, torch\nsys.ps1, sys.last_value = '>>> ', torch.OutOfMemoryError('shown')\nsys.exit(3)"
 
 
-def test_what_an_interactive_interpreter_has_only_shown_does_not_count(job: Job, stand_in: dict[str, str]) -> None:
-    script = "import sys, torch\nsys.ps1, sys.last_value = '>>> ', torch.OutOfMemoryError('shown')\nsys.exit(3)"
+@pytest.mark.parametrize("script", [CAUGHT, SHOWN], ids=["caught, and of a child", "only shown"])
+def test_what_a_script_does_not_die_of_is_not_told(job: Job, stand_in: dict[str, str], script: str) -> None:
     done = job.run(script, **stand_in)
     assert done.code == 3
     assert done.last_words == [OTHER]

@@ -101,27 +101,20 @@ def test_threads_have_steps_of_their_own(cuda: Cuda) -> None:
     assert cuda.entered == []
 
 
-def test_nothing_happens_without_cuda(cuda: Cuda) -> None:
+@pytest.mark.parametrize(
+    ("first", "fault"),
+    [(optimizer("cpu"), ""), (optimizer(), ""), (ON_GPU, "capturing"), (ON_GPU, "broken")],
+    ids=["on the host", "without parameters", "in a capture", "an allocator without pools"],
+)
+def test_where_there_is_no_pool_none_is_entered(cuda: Cuda, first: object, fault: str) -> None:
+    """A capture keeps its own; an allocator without pools is asked once."""
     pool = StatePool()
-    pool.enter(optimizer("cpu"))
-    pool.enter(optimizer())
+    if fault:
+        setattr(cuda, fault, True)
+    pool.enter(first)
     pool.leave()
-    assert cuda.made == []
-
-
-def test_a_capture_keeps_its_own_pool(cuda: Cuda) -> None:
-    cuda.capturing = True
-    StatePool().enter(ON_GPU)
-    assert cuda.made == []
-
-
-def test_an_allocator_without_pools_is_asked_once(cuda: Cuda) -> None:
-    pool = StatePool()
-    cuda.broken = True
-    pool.enter(ON_GPU)
     cuda.broken = False
-    pool.enter(ON_GPU)
-    pool.leave()
+    pool.enter(ON_GPU if fault == "broken" else first)
     assert cuda.made == []
 
 
