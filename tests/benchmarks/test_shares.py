@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import shares
-from benchmarks.__main__ import available
 from benchmarks.accounts import Accounts
 from benchmarks.arrivals import spaced
 
@@ -47,9 +46,6 @@ def test_jobs_that_never_met_have_no_common_window() -> None:
         shares.common_window([[0.0, 1.0], [2.0, 3.0]])
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 def test_between_two_looks_it_grows_evenly(tmp_path: Path) -> None:
     accounts = Accounts(tmp_path)
     accounts._seen[1] = [(10.0, 0), (11.0, 400), (13.0, 400), (14.0, 1400)]
@@ -60,8 +56,3 @@ def test_between_two_looks_it_grows_evenly(tmp_path: Path) -> None:
 def test_jobs_are_submitted_in_their_order() -> None:
     numbers = iter(range(3))
     assert spaced(lambda: next(numbers), 3, 0.0) == [0, 1, 2]
-
-
-def test_every_benchmark_is_in_the_table() -> None:
-    table = (ROOT / "benchmarks" / "README.md").read_text()
-    assert [name for name in available() if f"`bench_{name}.py`" not in table] == []

@@ -58,19 +58,23 @@ def registered(daemon: socket.socket) -> list[tuple[dict[str, Any], list[int]]]:
     return found
 
 
+def connected(link: DaemonLink, server: socket.socket) -> socket.socket:
+    """The daemon's end."""
+    assert link.connect()
+    return server.accept()[0]
+
+
 @pytest.mark.parametrize("count", [0, 1, MAX_FDS - 1, MAX_FDS, 3 * MAX_FDS])
 def test_everything_that_is_kept_is_given_back(listener: tuple[str, socket.socket], count: int) -> None:
     path, server = listener
     link = DaemonLink(path, 3)
-    assert link.connect()
-    daemon, _ = server.accept()
+    daemon = connected(link, server)
     assert [len(fds) for _, fds in registered(daemon)] == [1]
     names = [f"lane:1:{place}:1" for place in range(count)]
     keep(daemon, link, names)
     link.close()
     daemon.close()
-    assert link.connect()
-    daemon, _ = server.accept()
+    daemon = connected(link, server)
     messages = registered(daemon)
     assert all(message["job"] == 3 and len(fds) <= MAX_FDS for message, fds in messages)
     assert [name for message, _ in messages for name in message["kept"]] == names
@@ -84,14 +88,12 @@ def test_a_message_without_its_descriptors_ends_the_connection(listener: tuple[s
     """As it comes to a process that has no free descriptors: the daemon says it again to a shim that comes anew."""
     path, server = listener
     link = DaemonLink(path, 3)
-    assert link.connect()
-    daemon, _ = server.accept()
+    daemon = connected(link, server)
     for message in ({"type": "keep", "names": ["lane:1"], "attached_pid": 5}, {"type": "start"}):
         daemon.send(json.dumps(message).encode())
         assert link.receive() is None and link.socket is None
-        assert link.connect()
         daemon.close()
-        daemon, _ = server.accept()
+        daemon = connected(link, server)
     assert link.kept("lane:1") is None
     daemon.close()
     link.hang_up()
@@ -164,20 +166,17 @@ def test_nobody_waits_for_a_daemon_that_will_not_come(shim: Shim) -> None:
 
 def test_what_a_daemon_sent_before_it_ended_is_kept(listener: tuple[str, socket.socket]) -> None:
     """The job may have the memory; the shim hears of the daemon's end by a message of its own that does not arrive."""
-    path, made = listener
+    path, server = listener
     link = DaemonLink(path, 1)
-    assert link.connect()
-    daemon, _ = made.accept()
+    daemon = connected(link, server)
     registered(daemon)
     fd = os.memfd_create("board")
-    socket.send_fds(
-        daemon, [json.dumps({"type": "keep", "names": ["board:host0:0"], "attached_pid": 5}).encode()], [fd]
-    )
+    message = {"type": "keep", "names": ["board:host0:0"], "attached_pid": 5}
+    socket.send_fds(daemon, [json.dumps(message).encode()], [fd])
     os.close(fd)
     daemon.close()
     assert not link.send({"type": "started", "pid": 5}) and link.socket is None
-    assert link.connect()
-    daemon, _ = made.accept()
+    daemon = connected(link, server)
     ((message, sizes),) = registered(daemon)
     assert (message["kept"], message["attached_pid"], len(sizes)) == (["board:host0:0"], 5, 2)
     daemon.close()

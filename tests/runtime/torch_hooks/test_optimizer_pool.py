@@ -62,31 +62,16 @@ def optimizer(*devices: str) -> object:
 ON_GPU = optimizer("cpu", "cuda:0")
 
 
-def test_a_pool_is_entered_before_the_step_and_left_after_it(cuda: Cuda) -> None:
-    pool = StatePool()
-    pool.enter(ON_GPU)
-    assert cuda.entered == cuda.made != []
-    pool.leave()
-    pool.leave()
-    assert cuda.entered == []
-
-
-def test_there_is_one_pool_for_all(cuda: Cuda) -> None:
-    pool = StatePool()
-    for _ in range(3):
-        pool.enter(ON_GPU)
-        pool.leave()
-    assert len(cuda.made) == 1
-
-
 @pytest.mark.parametrize("once", [True, False])
-def test_a_pool_that_cannot_be_entered_again_is_replaced(cuda: Cuda, once: bool) -> None:
+def test_one_pool_is_entered_and_left_again_and_again_and_replaced_if_it_cannot_be(cuda: Cuda, once: bool) -> None:
     cuda.once = once
     pool = StatePool()
     for _ in range(2):
         pool.enter(ON_GPU)
         assert cuda.entered == [cuda.made[-1]]
         pool.leave()
+        pool.leave()
+        assert cuda.entered == []
     assert len(cuda.made) == 1 + once
 
 
