@@ -28,6 +28,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 PLAN = "CARPOOL_TEST_FAULTS"
@@ -113,17 +114,17 @@ faults: Faults | None = None
 
 
 def due(name: str) -> str | None:
-    """Nothing fails in the nursery itself."""
-    return None if faults is None else faults.due(name)
+    """Nothing fails in the nursery itself, nor what has no name."""
+    return None if faults is None or not name else faults.due(name)
 
 
-def wrapped(name: str, call: Any) -> Any:
-    """``call``, which fails when that is due."""
+def wrapped(name: str | Callable[..., str], call: Any, *, data: int = 1) -> Any:
+    """``call``, which fails when that is due; its name may depend on its arguments, of which ``data`` can be halved."""
 
     def wrapper(*arguments: Any, **options: Any) -> Any:
-        kind = due(name)
+        kind = due(name if isinstance(name, str) else name(*arguments, **options))
         if kind == "short":
-            return call(arguments[0], _half(arguments[1]), *arguments[2:], **options)
+            return call(*arguments[:data], _half(arguments[data]), *arguments[data + 1 :], **options)
         if kind is not None:
             raise failure(kind)
         return call(*arguments, **options)
@@ -154,51 +155,29 @@ def wrap_os() -> None:
         for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if call in able:
                 able.add(replacement)
-    os.sendfile = _sendfile(os.sendfile)  # type: ignore[assignment]
-    os.open = _opening(os.open)
+    os.sendfile = wrapped("sendfile", os.sendfile, data=3)
+    os.open = wrapped(_opening, os.open)
     for name in ("fcntl", "flock"):
         setattr(fcntl, name, wrapped(name, getattr(fcntl, name)))
     resource.prlimit = wrapped("prlimit", resource.prlimit)
 
 
-def _opening(call: Any) -> Any:
-    def wrapper(path: Any, flags: int, *rest: Any, **options: Any) -> int:
-        kind = due("open to write" if flags & os.O_CREAT else "open")
-        if kind is not None:
-            raise failure(kind)
-        return int(call(path, flags, *rest, **options))
-
-    return wrapper
-
-
-def _sendfile(call: Any) -> Any:
-    def wrapper(target: int, source: int, offset: int, count: int) -> int:
-        kind = due("sendfile")
-        if kind not in (None, "short"):
-            raise failure(str(kind))
-        return int(call(target, source, offset, count if kind is None else max(1, count // 2)))
-
-    return wrapper
+def _opening(_path: Any, flags: int, *_: Any, **__: Any) -> str:
+    return "open to write" if flags & os.O_CREAT else "open"
 
 
 def wrap_sockets() -> None:
     for name in SOCKET:
         setattr(socket.socket, name, wrapped(name, getattr(socket.socket, name)))
-    socket.socket.__init__ = _socket_init(socket.socket.__init__)  # type: ignore[method-assign]
+    socket.socket.__init__ = wrapped(_new_socket, socket.socket.__init__)  # type: ignore[method-assign]
     socket.socket.accept = wrapped("accept", socket.socket.accept)  # type: ignore[method-assign]
     socket.socket.recvmsg = _recvmsg(socket.socket.recvmsg)  # type: ignore[method-assign]
     socket.socketpair = wrapped("socketpair", socket.socketpair)
 
 
-def _socket_init(call: Any) -> Any:
-    def wrapper(self: socket.socket, *arguments: Any, **options: Any) -> None:
-        fresh = options.get("fileno") is None and len(arguments) < 4
-        kind = due("socket") if fresh else None
-        if kind is not None:
-            raise failure(kind)
-        call(self, *arguments, **options)
-
-    return wrapper
+def _new_socket(*arguments: Any, **options: Any) -> str:
+    """Nothing of the kernel is asked for where there is a descriptor already."""
+    return "socket" if options.get("fileno") is None and len(arguments) < 5 else ""
 
 
 def _recvmsg(call: Any) -> Any:
