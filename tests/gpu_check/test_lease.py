@@ -243,16 +243,6 @@ def test_a_first_step_that_fails_takes_no_time_of_the_others(stub: OnStub) -> No
     assert [path.name for path in (stub.folder.path / "steps").iterdir()] == [first.name]
 
 
-@pytest.mark.nightly(HALF_A_MINUTE, stays="test_a_first_step_that_fails_takes_no_time_of_the_others")
-def test_a_fifth_step_that_fails_takes_only_those_along_that_need_it(stub: OnStub) -> None:
-    before = ("facts", "needed_mechanisms", "extent_is_freed", "memory_of_a_killed_process")
-    fifth, needs_it, after = "extent_outlives_its_creator", "lane_in_two_processes", "copy_rates"
-    wanted = dict.fromkeys((*before, after), PASSED) | {fifth: FAILED, needs_it: SKIPPED}
-    status, said = stub.run(*before, fifth, needs_it, after, EMULATOR_FAIL="cuMemsetD32Async=1")
-    assert (status, stub.outcomes) == (1, wanted), said
-    assert "[cuMemsetD32Async] invalid value" in stub.results[fifth]["text"]
-
-
 @pytest.mark.nightly(HALF_A_MINUTE, stays="test_a_killed_lease_leaves_no_process_of_its_step")
 def test_a_hang_in_cuinit_ends_with_its_step(stub: OnStub) -> None:
     status, said = stub.run("--slack=0.1", EXTENTS[0], EMULATOR_FAIL="cuInit=-1")

@@ -132,12 +132,23 @@ def test_without_an_mps_server_it_is_skipped(monkeypatch: pytest.MonkeyPatch, tm
         raise AssertionError
 
 
-def test_an_mps_server_lives_as_long_as_it_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def control(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Makes a script the control of MPS servers."""
+
+    def make(text: str) -> None:
+        (tmp_path / mps.CONTROL).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / mps.CONTROL).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return make
+
+
+def test_an_mps_server_lives_as_long_as_it_is_used(
+    control: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
-    control = tmp_path / mps.CONTROL
-    control.write_text(f'#!/bin/sh\necho "$CUDA_MPS_PIPE_DIRECTORY $*" >> {log}\n[ -n "$1" ] || cat >> {log}\n')
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    control(f'echo "$CUDA_MPS_PIPE_DIRECTORY $*" >> {log}\n[ -n "$1" ] || cat >> {log}')
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
     with mps.mps_server():
         directory = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
@@ -145,21 +156,16 @@ def test_an_mps_server_lives_as_long_as_it_is_used(monkeypatch: pytest.MonkeyPat
     assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 
 
-def test_an_mps_server_may_keep_its_output_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    control, end = tmp_path / mps.CONTROL, tmp_path / "end"
-    os.mkfifo(end)
-    control.write_text(f'#!/bin/sh\nif [ -n "$1" ]; then read line <{end} & else cat >{end}; fi\n')
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+def test_an_mps_server_may_keep_its_output_open(control: Callable[[str], None], tmp_path: Path) -> None:
+    os.mkfifo(end := tmp_path / "end")
+    control(f'if [ -n "$1" ]; then read line <{end} & else cat >{end}; fi')
     with mps.mps_server():
         pass
 
 
-def test_an_mps_server_that_does_not_start_is_told_to_quit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    control, log = tmp_path / mps.CONTROL, tmp_path / "log"
-    control.write_text(f'#!/bin/sh\n[ -z "$1" ] || {{ echo "no rights" >&2; exit 1; }}\ncat >{log}\n')
-    control.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+def test_an_mps_server_that_does_not_start_is_told_to_quit(control: Callable[[str], None], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    control(f'[ -z "$1" ] || {{ echo "no rights" >&2; exit 1; }}\ncat >{log}')
     with pytest.raises(Skip, match="no rights"), mps.mps_server():
         raise AssertionError
     assert log.read_text() == "quit\n"
