@@ -1,15 +1,10 @@
-"""The shell blocks of the guides and the commands for people who come from other queues, against a real daemon.
-
-A block marked ``sh`` is run; a line ``command  # prints: TEXT`` must print TEXT.
-A listing under ``<!-- file NAME -->`` lies in the directory from the beginning.
-"""
+"""The shell blocks of the guides and the commands for people who come from other queues, against a real daemon."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,9 +13,9 @@ import pytest
 
 from tests.cli.conftest import SOURCE, Cli
 from tests.cli.real import SHORT_PAUSE, command_on_path, limited, stopped_afterwards
+from tests.pages import DOCS, does_what_it_says
 from tests.tiers import FAMILY
 
-DOCS = Path(__file__).parents[2] / "docs"
 #: Pages whose commands need all of PyTorch.
 FAKE_TENSORS = ("estimates.md",)
 TIMELINES = pytest.mark.nightly(
@@ -29,23 +24,6 @@ TIMELINES = pytest.mark.nightly(
 ESTIMATES = pytest.mark.nightly(
     FAMILY, stays="tests/cli/commands/jobs/test_estimate.py::test_the_script_leaves_nothing_behind_and_reads_nothing"
 )
-_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"<!-- file ([\w.]+).*? -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
-
-
-def blocks(page: str) -> list[str]:
-    return _BLOCK.findall((DOCS / page).read_text())
-
-
-def write_files(page: str, directory: Path) -> None:
-    for name, listing in _FILE.findall((DOCS / page).read_text()):
-        (directory / name).write_text(listing)
-        (directory / name).chmod(0o644)  # whatever the umask: a daemon wants nobody else to write to a policy
-
-
-def marker(index: int) -> str:
-    return f"--- end of block {index} ---"
 
 
 @pytest.mark.parametrize(
@@ -63,37 +41,18 @@ def marker(index: int) -> str:
     ],
 )
 def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:
-    found = blocks(page)
-    assert len(found) >= least
-    # One script, so that variables and directories live on; a mark after each block says where output belongs.
-    script = "set -euo pipefail\n" + "".join(f"{block}\necho '{marker(i)}'\n" for i, block in enumerate(found))
     with tempfile.TemporaryDirectory(prefix="cp-guide-") as directory, stopped_afterwards(carpool, home):
         limited(home, SHORT_PAUSE)
         command_on_path(carpool, Path(directory))
-        write_files(page, Path(directory))
         path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {name: value for name, value in carpool.env.items() if name != "VIRTUAL_ENV"} | {"PATH": path}
         env["XDG_CACHE_HOME"] = f"{directory}/cache"  # where functions lie that are submitted from Python
         if page in FAKE_TENSORS:
             env["PYTHONPATH"] = str(SOURCE)
-        result = subprocess.run(
-            ["bash", "-c", script],
-            cwd=directory,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-    assert result.returncode == 0, result.stdout + result.stderr
-    rest = result.stdout
-    for index, block in enumerate(found):
-        output, mark, rest = rest.partition(marker(index))
-        assert mark, f"block {index} did not end"
-        for text in _PRINTS.findall(block):
-            assert text.strip() in output, f"{block}\nprinted\n{output}"
+        does_what_it_says(page, Path(directory), env, least=least)
 
 
-PAGE = Path(__file__).parents[2] / "docs/coming-from.md"
+PAGE = DOCS / "coming-from.md"
 ROWS = [re.split(r" \| ", line.strip("| ")) for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
 
 

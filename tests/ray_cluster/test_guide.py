@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -18,13 +17,10 @@ import pytest
 
 from carpool.protocol.packets import readable
 from tests.live import PATIENCE_S
+from tests.pages import does_what_it_says
 from tests.ports import free_port
 from tests.ray_cluster.test_endings import STAYS
 
-PAGE = Path(__file__).parents[2] / "docs" / "ray.md"
-_BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"<!-- file ([\w.]+) -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
 #: The node of the page, in the foreground of a session of its own, so that a test can end it and nothing else.
 RAY = """#!/bin/sh
 setsid {python} -m ray.scripts.scripts "$@" --block --port={port} --temp-dir={directory}/state \\
@@ -68,11 +64,8 @@ def place() -> Iterator[Path]:
 @pytest.mark.nightly("a node of Ray's, and two actors: half a minute", stays=STAYS)
 def test_the_guide_does_what_it_says(place: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (make ray)")
-    port, text = free_port(), PAGE.read_text()
+    port = free_port()
     write_commands(place, port)
-    for name, listing in _FILE.findall(text):
-        (place / name).write_text(listing)
-    script = "\n".join(_BLOCK.findall(text))
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("CARPOOL_", "PYTEST_"))}
     environment = {
         **ours,
@@ -82,16 +75,4 @@ def test_the_guide_does_what_it_says(place: Path) -> None:
         "HOME": str(place),  # Ray puts its token there
         "RAY_worker_niceness": "0",
     }
-    done = subprocess.run(
-        ["bash", "-euc", script],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    printed = _PRINTS.findall(script)
-    assert printed
-    assert [text for text in printed if text not in done.stdout] == [], done.stdout
+    does_what_it_says("ray.md", place, environment, least=2)
