@@ -103,12 +103,19 @@ def environment_of_commands() -> dict[str, str]:
     return own | {"PYTHONPATH": python_path(SOURCE), "PYTHONDONTWRITEBYTECODE": ""}
 
 
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
+@contextmanager
+def forking(environment: Mapping[str, str], *whose: Any) -> Iterator[Forks]:
+    """``whose``: the interpreter and the user, if they are others."""
     with tempfile.TemporaryDirectory(prefix="cp-", dir="/tmp") as directory:
-        forks = Forks(environment_of_commands(), Path(directory))
+        forks = Forks(environment, Path(directory), *whose)
         yield forks
         forks.close()
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    with forking(environment_of_commands()) as forks:
+        yield forks
 
 
 class Cli:
@@ -171,6 +178,17 @@ class Cli:
 @pytest.fixture
 def carpool(home: Path, forks: Forks) -> Cli:
     return Cli(home, forks)
+
+
+@pytest.fixture
+def own_daemon(carpool: Cli, home: Path) -> Iterator[Cli]:
+    """The command for a daemon of the test's own, which may kill it."""
+    from tests.cli.real import DEVICE, SHORT_PAUSE, limited, stopped_afterwards  # which imports this file
+
+    with stopped_afterwards(carpool, home):
+        limited(home, SHORT_PAUSE)
+        carpool.ok("up", "--device", DEVICE)
+        yield carpool
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from carpool.cli.render.arrays import array_name, array_row, array_state, ranges
 from carpool.cli.render.output import Output
 from carpool.options.arrays import ArrayRange, array_of
 from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon
 from tests.cli.standin import ended, job
 
 SAYS = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX"; [ "$CARPOOL_ARRAY_INDEX" != 4 ]'
@@ -155,20 +155,18 @@ def test_what_is_asked_for_an_array_is_done_to_elements_that_it_can_be_done_to(s
     assert f"no job of yours is selected by '{array}'" in shared.fails(4, "cancel", array)
 
 
-def test_a_daemon_that_was_killed_keeps_the_limit(carpool: Cli, home: Path, tmp_path: Path) -> None:
+def test_a_daemon_that_was_killed_keeps_the_limit(own_daemon: Cli, home: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     waits = f"until [ -e {go} ]; do sleep 0.02; done"
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        array = carpool.submit("--array", "0-4%2", "--shell", waits)
-        carpool.ok("cancel", f"{array}_0")
-        carpool("wait", f"{array}_0")
-        kill_and_wait(daemon_pid(home))
-        carpool.ok("up", "--device", DEVICE)
-        assert [info["index"] for info in infos(carpool) if info["phase"] in ("starting", "running")] == [1, 2]
-        go.touch()
-        carpool("wait", array)
-        assert [info["outcome"] for info in infos(carpool)] == ["cancelled", *["succeeded"] * 4]
+    array = own_daemon.submit("--array", "0-4%2", "--shell", waits)
+    own_daemon.ok("cancel", f"{array}_0")
+    own_daemon("wait", f"{array}_0")
+    kill_and_wait(daemon_pid(home))
+    own_daemon.ok("up", "--device", DEVICE)
+    assert [info["index"] for info in infos(own_daemon) if info["phase"] in ("starting", "running")] == [1, 2]
+    go.touch()
+    own_daemon("wait", array)
+    assert [info["outcome"] for info in infos(own_daemon)] == ["cancelled", *["succeeded"] * 4]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ COMMANDS_THAT_NEED_A_DAEMON = [
     ["cancel", "1"],
     ["policy"],
     ["set"],
+    ["model", "ls"],
+    ["model", "show", "resnet"],
+    ["model", "rm", "resnet"],
 ]
 
 

@@ -114,29 +114,22 @@ def test_up_gives_presets_and_settings_to_the_daemon() -> None:
     assert _daemon_options(placement="lug", preset_name="carma")[3] == "lug"
 
 
-@pytest.mark.parametrize("text", ["echo hi\n", "", "# no interpreter is named\nexec true\n"])
-def test_a_program_that_names_no_interpreter_is_run_by_sh_as_shells_do(tmp_path: Path, text: str) -> None:
-    tool = program(tmp_path / "bin" / "tool")
-    tool.write_text(text)
+@pytest.mark.parametrize(
+    ("name", "content", "before"),
+    [
+        *(("tool", text, "sh") for text in (b"echo hi\n", b"", b"# no interpreter is named\nexec true\n")),
+        *(("tool.bin", head, "") for head in (b"#!/bin/sh\n", b"\x7fELF\0\0", b"MZ\0\0")),
+        ("train.py", b"#!/bin/sh\n", ""),
+        ("train.py", b"print(1)\n", "python"),
+    ],
+)
+def test_who_runs_a_program(tmp_path: Path, name: str, content: bytes, before: str) -> None:
+    """What the kernel may understand runs by itself; what names no interpreter by sh, as shells do, or by Python."""
+    tool = program(tmp_path / "bin" / name)
+    tool.write_bytes(content)
     env = {"PATH": str(tool.parent)}
-    assert resolve_command(["bin/tool", "-x"], tmp_path, env) == ["/bin/sh", str(tool), "-x"]
-    assert resolve_command(["tool", "-x"], tmp_path, env) == ["/bin/sh", str(tool), "-x"]
-
-
-@pytest.mark.parametrize("head", [b"#!/bin/sh\n", b"\x7fELF\0\0", b"MZ\0\0"])
-def test_what_the_kernel_may_understand_is_run_as_it_is(tmp_path: Path, head: bytes) -> None:
-    tool = program(tmp_path / "tool.bin")
-    tool.write_bytes(head)
-    assert resolve_command(["./tool.bin"], tmp_path, {}) == ["./tool.bin"]
-
-
-def test_a_python_script_that_may_be_run_and_names_no_interpreter_has_python(tmp_path: Path) -> None:
-    script = program(tmp_path / "train.py")
-    assert resolve_command(["./train.py"], tmp_path, {}) == ["./train.py"]
-    script.write_text("print(1)\n")
-    assert resolve_command(["./train.py"], tmp_path, {"PATH": "/nowhere"}) == [sys.executable, "./train.py"]
-
-
-def test_a_fifo_that_may_be_run_stops_no_submission(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "tool", 0o755)
-    assert resolve_command(["./tool"], tmp_path, {}) == ["./tool"]
+    for word in (f"bin/{name}", *([name] if before == "sh" else [])):
+        run = {"sh": ["/bin/sh", str(tool)], "python": [sys.executable, word], "": [word]}[before]
+        assert resolve_command([word, "-x"], tmp_path, env) == [*run, "-x"]
+    os.mkfifo(tmp_path / "fifo", 0o755)
+    assert resolve_command(["./fifo"], tmp_path, {}) == ["./fifo"], "nobody waits for it"

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from carpool.protocol.packets import readable
 from tests.cli.conftest import Cli, heed_the_terminal
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
 from tests.tiers import all_but_first
-
-
-@pytest.fixture
-def daemon(carpool: Cli, home: Path) -> Iterator[Path]:
-    """For tests that change it."""
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        yield home
 
 
 def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> None:
@@ -43,18 +34,6 @@ def test_a_job_sees_where_and_how_it_was_submitted(shared: Cli, tmp_path: Path) 
     job = shared.submit("--", "sh", "-c", shell, cwd=tmp_path, env={"LR": "0.1", "VIRTUAL_ENV": "/venv"})
     assert shared("wait", job).returncode == 0
     assert shared.ok("logs", job) == f"{tmp_path}|/venv|0.1|{job}\n"
-
-
-def test_logs_follow_until_the_end(shared: Cli, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    job = shared.submit("--", "sh", "-c", f"echo before; read line < {gate}; echo after $line")
-    follower = shared.start(["logs", "-f", job], stdout=subprocess.PIPE)
-    assert follower.stdout is not None
-    assert follower.stdout.readline() == "before\n"
-    gate.write_text("the gate\n")
-    assert follower.communicate(timeout=30)[0] == "after the gate\n"
-    assert follower.returncode == 0
 
 
 def test_exit_codes_pass_through(shared: Cli) -> None:
@@ -120,15 +99,15 @@ def test_dependencies_and_cancelling(shared: Cli) -> None:
     assert shared.show(second)["outcome"] == "refused"
 
 
-def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
-    assert json.loads(carpool.ok("policy", "srtf", "--json"))["name"] == "srtf"
-    assert json.loads(carpool.ok("set", "grace_us=5ms", "--json"))["settings"]["grace_us"] == 5000
-    now = json.loads(carpool.ok("policy", "--json"))
+def test_policies_are_changed_while_it_runs(own_daemon: Cli) -> None:
+    assert json.loads(own_daemon.ok("policy", "srtf", "--json"))["name"] == "srtf"
+    assert json.loads(own_daemon.ok("set", "grace_us=5ms", "--json"))["settings"]["grace_us"] == 5000
+    now = json.loads(own_daemon.ok("policy", "--json"))
     assert (now["name"], now["settings"]["grace_us"]) == ("srtf", 5000)
-    wrong = carpool.fails(2, "policy", "lottery")
+    wrong = own_daemon.fails(2, "policy", "lottery")
     for name in now["available"]:
         assert name in wrong
-    assert "did you mean 'quantum_us'?" in carpool("set", "quantm=5").stderr
+    assert "did you mean 'quantum_us'?" in own_daemon("set", "quantm=5").stderr
 
 
 def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
@@ -171,23 +150,21 @@ def test_options_for_a_running_daemon_are_refused(shared: Cli) -> None:
     assert "is already running" in shared.fails(5, "up", "--policy", "fifo")
 
 
-def test_down_leaves_jobs_alone_and_the_next_daemon_takes_them_over(daemon: Path, carpool: Cli, tmp_path: Path) -> None:
+def test_down_leaves_jobs_alone_and_the_next_daemon_takes_them_over(own_daemon: Cli, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    carpool.ok("submit", "--", "sh", "-c", f"read line < {gate}; exit 9")
+    own_daemon.ok("submit", "--", "sh", "-c", f"read line < {gate}; exit 9")
     with gate.open("w") as writer:  # opens when the job reads: now it runs
-        assert "1 job keeps running" in carpool.ok("down")
-        carpool.ok("up", "--device", DEVICE)
+        assert "1 job keeps running" in own_daemon.ok("down")
+        own_daemon.ok("up", "--device", DEVICE)
         writer.write("go\n")
-    assert carpool("wait", "1").returncode == 9
+    assert own_daemon("wait", "1").returncode == 9
 
 
-def test_a_daemon_that_was_killed_is_started_again_by_the_next_submission(carpool: Cli, home: Path) -> None:
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        kill_and_wait(daemon_pid(home))
-        assert carpool("ls").returncode == 3
-        assert carpool.ok("submit", "true") == "1\n"
+def test_a_daemon_that_was_killed_is_started_again_by_the_next_submission(own_daemon: Cli) -> None:
+    kill_and_wait(daemon_pid(own_daemon.home))
+    assert own_daemon("ls").returncode == 3
+    assert own_daemon.ok("submit", "true") == "1\n"
 
 
 def test_doctor(shared: Cli) -> None:

@@ -14,7 +14,7 @@ from carpool.cli.render.output import Output
 from carpool.cli.render.placement_table import _ORDERS, explain_placement
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.core.policies.placement import available_placements
-from carpool.protocol.api import JobInfo, JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
+from carpool.protocol.api import JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
 from tests.cli.conftest import Cli
 from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, ended, job, load_of
 
@@ -118,17 +118,6 @@ def test_columns_without_content_are_left_out_in_pipes_too() -> None:
     both = job_table([waits, job(3)], Output())  # what one row has, all have
     assert "DEVICE" in both[0] and " - " in both[1]
     assert "DEVICE" in job_table([], Output())[0]
-
-
-def test_markup_in_a_name_is_text() -> None:
-    for width in (80, None):
-        assert "[red]x[/red]" in "".join(job_table([job(1, name="[red]x[/red]")], Output(width, colours=True)))
-
-
-def test_show_tells_the_reason_with_its_code(standin: StandIn, carpool: Cli) -> None:
-    shown = carpool.ok("show", "2")
-    assert f"waits because    {WAITS.text} [memory]" in shown
-    assert msgspec.json.decode(carpool.ok("show", "2", "--json"), type=JobInfo) == JOBS[1]
 
 
 def test_of_another_users_job_there_is_less_to_show() -> None:
@@ -248,15 +237,6 @@ def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cl
         assert "\x1b" not in shown
     snapshot = msgspec.json.decode(carpool.ok("top", "--json"), type=Snapshot)
     assert [info.id for info in snapshot.active] == [1, 2]
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_rows_are_as_wide_as_the_terminal_at_most_and_tell_why(width: int) -> None:
-    lines = job_table(JOBS, Output(width))
-    assert max(map(len, lines)) <= width
-    words = " ".join(" ".join(lines).split())
-    assert WAITS.text in words or width == 120  # there WHY is a column with two lines
-    assert {"ID", "NAME", "STATE", "TIME", "WHY"} <= set(words.split())
 
 
 def test_a_frame_fits_its_screen() -> None:

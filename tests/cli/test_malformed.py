@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import Cli
-from tests.cli.real import DEVICE, stopped_afterwards
 
 GOOD = '[[job]]\ncommand = "true"\n'
 #: Contents of a file, and what is said about it after its name.
 FILES: dict[str, tuple[bytes | str, str]] = {
     "not-toml": (f'{GOOD}[[job]]\ncommand = "true\n', ":4"),
-    "unknown": (f"{GOOD}comand = 1\n", ":3: unknown key 'comand'; did you mean 'command'?"),
-    "types": (f'{GOOD}retries = "twice"\n', ":3: retries: it must be a whole number, 0 or more"),
     "twice": (f"{GOOD}retries = 1\nretries = 2\n", ":4"),
     "table-twice": ('command = "true"\n[param]\na = 1\n[param]\nb = 1\n', ":4"),
     "latin": (f"{GOOD}name = 'caf".encode() + b"\xe9'\n", ":3: the file is not UTF-8"),
@@ -48,31 +42,24 @@ SEVERAL_TOLD = (
 )
 
 
-@pytest.fixture
-def server(carpool: Cli, home: Path) -> Iterator[Path]:
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        yield home
-
-
-def test_nothing_of_what_has_a_mistake_is_submitted(server: Path, carpool: Cli, tmp_path: Path) -> None:
+def test_nothing_of_what_has_a_mistake_is_submitted(own_daemon: Cli, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    first = carpool.submit("--", "sh", "-c", f"read line < {gate}")
-    queued = carpool.submit("--after", first, "true")
+    first = own_daemon.submit("--", "sh", "-c", f"read line < {gate}")
+    queued = own_daemon.submit("--after", first, "true")
     for name, (content, said) in FILES.items():
         path = tmp_path / f"{name}.toml"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        result = carpool("submit", path.name, cwd=tmp_path)
+        result = own_daemon("submit", path.name, cwd=tmp_path)
         assert (result.returncode in (2, 4, 5), result.stdout) == (True, ""), (name, result)
         assert (f"{path.name}{said}" if said[0] == ":" else said) in result.stderr, (name, result.stderr)
     (tmp_path / "folder.toml").mkdir()
-    assert "folder.toml cannot be read: Is a directory" in carpool("submit", "folder.toml", cwd=tmp_path).stderr
-    assert "has an empty value" in carpool.fails(2, "submit", "--param", "lr=1,,2", "true")
+    assert "folder.toml cannot be read: Is a directory" in own_daemon("submit", "folder.toml", cwd=tmp_path).stderr
+    assert "has an empty value" in own_daemon.fails(2, "submit", "--param", "lr=1,,2", "true")
     gate.write_text("go\n")
-    last = carpool.submit("true")
-    assert carpool("wait", first, queued, last).returncode == 0
-    assert [job["id"] for job in json.loads(carpool.ok("ls", "--all", "--json"))["jobs"]] == [1, 2, 3]
+    last = own_daemon.submit("true")
+    assert own_daemon("wait", first, queued, last).returncode == 0
+    assert [job["id"] for job in json.loads(own_daemon.ok("ls", "--all", "--json"))["jobs"]] == [1, 2, 3]
 
 
 def test_all_mistakes_of_a_file_are_told_at_once(carpool: Cli, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,6 @@ import pytest
 from carpool.protocol.api import EventInfo, JobList, PlacementInfo, PlacementRow, ReasonInfo
 from carpool.protocol.models import ModelInfo, ModelList
 from tests.cli.conftest import Cli
-from tests.cli.real import DEVICE, SHORT_PAUSE, limited, stopped_afterwards
 from tests.cli.standin import Answer, StandIn, as_json, device, device_list, ended, job, load_of, problem
 
 DIRECTORY = "a+b c'd\"e\nü%s$HOME;&"
@@ -22,14 +20,6 @@ ARGUMENTS = ["x+y z", "it's", 'say "hi"', "line\nbreak", "ü€😀", "", "$HOME
 #: Fails the first time: a retry is to see the same.
 TELLS = "import json, os, sys\nprint(json.dumps([*sys.argv, os.getcwd()]))\n"
 FAILS_ONCE = "first = not os.path.exists('been here')\nopen('been here', 'w').close()\nsys.exit(first)\n"
-
-
-@pytest.fixture
-def server(carpool: Cli, home: Path) -> Iterator[Path]:
-    with stopped_afterwards(carpool, home):
-        limited(home, SHORT_PAUSE)
-        carpool.ok("up", "--device", DEVICE)
-        yield home
 
 
 @pytest.fixture
@@ -45,7 +35,7 @@ def toml(words: list[str]) -> str:
     return json.dumps(words, ensure_ascii=False)
 
 
-def test_everything_arrives_as_it_was_given(server: Path, carpool: Cli, odd: Path, tmp_path: Path) -> None:
+def test_everything_arrives_as_it_was_given(own_daemon: Cli, odd: Path, tmp_path: Path) -> None:
     beside = f"command = {toml([SCRIPT, *ARGUMENTS])}\nretries = 1\n"
     (odd / "jöb +'.toml").write_text(beside)
     (tmp_path / "above.toml").write_text(f"directory = {toml([DIRECTORY])[1:-1]}\n{beside}")
@@ -56,15 +46,15 @@ def test_everything_arrives_as_it_was_given(server: Path, carpool: Cli, odd: Pat
         (odd, ["../above.toml"]),
     ]
     for where, words in ways:
-        job = carpool.submit(*words, cwd=where)
-        assert carpool("wait", job).returncode == 0, carpool.ok("logs", job)
+        job = own_daemon.submit(*words, cwd=where)
+        assert own_daemon("wait", job).returncode == 0, own_daemon.ok("logs", job)
         for attempt in ("1", "2"):
-            assert json.loads(carpool.ok("logs", job, "--attempt", attempt)) == [SCRIPT, *ARGUMENTS, str(odd)]
-        info = carpool.show(job)
+            assert json.loads(own_daemon.ok("logs", job, "--attempt", attempt)) == [SCRIPT, *ARGUMENTS, str(odd)]
+        info = own_daemon.show(job)
         assert (info["cwd"], info["command"][1:], info["attempt"]) == (str(odd), [SCRIPT, *ARGUMENTS], 2)
         (odd / "been here").unlink()
-    assert len(carpool.ok("ls", "--all").splitlines()) == 1 + len(ways), "one line each"
-    assert "träin +1" in carpool.ok("show", "1")
+    assert len(own_daemon.ok("ls", "--all").splitlines()) == 1 + len(ways), "one line each"
+    assert "träin +1" in own_daemon.ok("show", "1")
 
 
 ODD = "\x1b]0;owned\x07 \r\n7 all is well \x9b31m \u202e"

@@ -51,14 +51,16 @@ def test_the_two_streams_may_go_to_two_files(shared: Cli, tmp_path: Path) -> Non
     assert shared.ok("logs", only).startswith("out 3\n[carpool: the end of ")  # which the daemon keeps
 
 
-def test_logs_follows_a_file_that_grows(shared: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["-o", "o"]], ids=["of the daemon", "of the user"])
+def test_logs_follows_a_file_that_grows_until_the_end(shared: Cli, tmp_path: Path, options: list[str]) -> None:
     os.mkfifo(gate := tmp_path / "gate")
-    job = submit(shared, tmp_path, "-o", "o", "--", "sh", "-c", "echo first; cat gate; echo last")
+    job = submit(shared, tmp_path, *options, "--", "sh", "-c", "echo first; cat gate; echo last")
     follower = shared.start(["logs", "-f", job], stdout=subprocess.PIPE)
     assert follower.stdout is not None
     assert follower.stdout.readline() == "first\n"
     gate.write_text("")
     assert follower.communicate(timeout=60)[0] == "last\n"
+    assert follower.returncode == 0
 
 
 def test_the_first_attempt_begins_the_file_and_the_next_add_to_it(shared: Cli, tmp_path: Path) -> None:

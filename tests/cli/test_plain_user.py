@@ -14,7 +14,7 @@ import pytest
 
 from carpool.cli.main import COMMANDS
 from tests.adversary.users import python
-from tests.cli.conftest import SOURCE, Cli, Forks, environment_of_commands
+from tests.cli.conftest import SOURCE, Cli, Forks, environment_of_commands, forking
 from tests.cli.real import DEVICE, limited, stopped_afterwards
 from tests.daemon.daemon_harness import NOBODY
 from tests.homes import home_directory
@@ -70,11 +70,8 @@ class User:
 
 @pytest.fixture(scope="module")
 def forks_of_user(python: str) -> Iterator[Forks]:
-    environment = environment_of_commands() | {"PYTHONPATH": PATH}
-    with tempfile.TemporaryDirectory(prefix="cp-", dir="/tmp") as directory:
-        forks = Forks(environment, Path(directory), python, NOBODY)
+    with forking(environment_of_commands() | {"PYTHONPATH": PATH}, python, NOBODY) as forks:
         yield forks
-        forks.close()
 
 
 @pytest.fixture(scope="module")

@@ -62,19 +62,24 @@ def test_dependencies_name_how_jobs_end() -> None:
         after("failed:3")
 
 
+def awaited(cli: Cli, job: object) -> list[list[int]]:
+    """The jobs whose success, whose end and whose failure it waits for."""
+    shown = cli.show(job)
+    return [shown["after"], shown["after_any"], shown["after_notok"]]
+
+
 def test_jobs_are_awaited_by_any_word_that_names_jobs(shared: Cli) -> None:
     held = [shared.submit("--hold", "--name", name, "--", "true") for name in ("prepare", "split")]
     grid = shared.submit("--hold", "--param", "n=1,2", "--", "true")
     words = ("--after", "ok:prepare", "--after", "any:@~1,spl*", "--after", f"notok:{grid}")
-    waits = shared.show(shared.submit(*words, "--", "true"))
-    assert waits["after"] == [int(held[0])] and waits["after_any"] == [int(held[1])]
-    assert waits["after_notok"] == [int(grid), int(grid) + 1], "an array's id means all of it"
+    waits = shared.submit(*words, "--", "true")
+    whole_array = [int(grid), int(grid) + 1]
+    assert awaited(shared, waits) == [[int(held[0])], [int(held[1])], whole_array]
     assert "did you mean 'prepare'?" in shared.fails(4, "submit", "--after", "prepere", "--", "true")
-    shared.ok("update", str(waits["id"]), f"after=any:{held[0]}-{held[1]}")
-    changed = shared.show(str(waits["id"]))
-    assert (changed["after"], changed["after_any"], changed["after_notok"]) == ([], list(map(int, held)), [])
+    shared.ok("update", waits, f"after=any:{held[0]}-{held[1]}")
+    assert awaited(shared, waits) == [[], list(map(int, held)), []]
     shared.ok("cancel", "--all")
-    shared("wait", str(waits["id"]))
+    shared("wait", waits)
 
 
 def test_jobs_are_held_and_released(shared: Cli) -> None:
@@ -90,16 +95,13 @@ def test_jobs_are_held_and_released(shared: Cli) -> None:
 def test_options_reach_the_daemon(shared: Cli) -> None:
     first = shared.submit("--hold", "--", "true")
     job = shared.submit("--after", f"any:{first}", "--after", f"notok:{first}", "--begin", "+2h", "true")
-    shown = shared.show(job)
-    assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(first)], [int(first)])
+    assert awaited(shared, job) == [[], [int(first)], [int(first)]]
     again = shared.submit("--after", f"any:{first} notok:{first}", "--after", f"any:{job}", "true")
-    found = shared.show(again)
-    assert (found["after_any"], found["after_notok"]) == ([int(first), int(job)], [int(first)])
+    assert awaited(shared, again) == [[], [int(first), int(job)], [int(first)]]
     shared.ok("update", again, f"after=any:{job},notok:{first}")
-    found = shared.show(again)
-    assert (found["after"], found["after_any"], found["after_notok"]) == ([], [int(job)], [int(first)])
+    assert awaited(shared, again) == [[], [int(job)], [int(first)]]
     shared.ok("cancel", again)
-    assert shown["begin_us"] > time.time_ns() // 1000
+    assert shared.show(job)["begin_us"] > time.time_ns() // 1000
     assert f"any:{first}, notok:{first}" in shared.ok("show", job)
     assert "not a way to end" in shared("submit", "--after", "bad:1", "true").stderr
     shared.ok("cancel", job, first)
@@ -119,8 +121,7 @@ command = "true"
 after = ["any:train", "notok:{held}"]
 """)
     train, last = shared.ok("submit", str(file)).split()
-    shown = shared.show(last)
-    assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(train)], [int(held)])
+    assert awaited(shared, last) == [[], [int(train)], [int(held)]]
     shown = shared.show(train)
     assert shown["held_by"] is not None and shown["begin_us"] is not None
     file.write_text(file.read_text().replace("any:train", "any:trian"))

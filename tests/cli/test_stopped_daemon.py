@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+from tests.cli.real import daemon_pid, kill_and_wait
 
 
 @pytest.fixture
-def killed(carpool: Cli, home: Path) -> Iterator[Cli]:
+def killed(own_daemon: Cli) -> Cli:
     """A daemon that was killed beside a job that has ended and one that waits."""
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        done = carpool.submit("--name", "greets", "--", "sh", "-c", "echo hello; echo world")
-        assert carpool("wait", done).returncode == 0
-        carpool.ok("submit", "--name", "waits", "--hold", "--", "true")
-        kill_and_wait(daemon_pid(home))
-        yield carpool
+    done = own_daemon.submit("--name", "greets", "--", "sh", "-c", "echo hello; echo world")
+    assert own_daemon("wait", done).returncode == 0
+    own_daemon.ok("submit", "--name", "waits", "--hold", "--", "true")
+    kill_and_wait(daemon_pid(own_daemon.home))
+    return own_daemon
 
 
 def contents(home: Path) -> dict[str, str]:

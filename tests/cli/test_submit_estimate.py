@@ -126,18 +126,6 @@ def test_submit_goes_on_without_an_estimate(carpool: Cli, daemon: StandIn, tmp_p
     assert "estimate_source" not in daemon.requests[-1].body
 
 
-@pytest.mark.nightly(
-    "with PyTorch what another test shows with scripted jobs", stays="test_each_job_of_many_gets_its_own"
-)
-@pytest.mark.usefixtures("whole_torch")
-def test_a_grid_is_estimated_job_by_job(carpool: Cli, daemon: StandIn, tmp_path: Path) -> None:
-    daemon.reactions["GET /v1/devices"] = device_list(device([]))
-    words = script(tmp_path, TINY)
-    carpool.ok("submit", "--estimate", "faketensor", "--param", "width=1024,2048", *words, cwd=tmp_path)
-    jobs = daemon.requests[-1].body["jobs"]
-    assert [job["persistent_bytes"] for job in jobs] == [4 * MIB + 4 * 64 * 1024, 8 * MIB + 4 * 64 * 1024]
-
-
 def test_two_sources_exclude_each_other(carpool: Cli, standin: StandIn) -> None:
     for words in (["true"], ["--param", "x=1,2", "true"]):
         assert "both set the memory estimate" in carpool.fails(

@@ -70,29 +70,33 @@ def test_a_gpu_that_says_hardly_anything() -> None:
     assert summary(info) == "cuda0 measured 0.3s ago (basic): no figures"
 
 
-def test_reasons_are_told_once_each() -> None:
-    lines = list(measured_lines(gpu(power_mw=None, missing={"power_mw": "a", "temperature_c": "b", "mig": "c"})))
-    assert lines[1:] == ["  cuda0 not measured: power (a)", "  cuda0 not measured: temperature (b)"]
+PROCESSES = [ProcessInfo(5, 1 << 30, None), ProcessInfo(6, 9 << 30, 3), ProcessInfo(7, 2 << 30, None)]
 
 
-def test_others_on_a_gpu_and_what_slows_it_down() -> None:
-    processes = [ProcessInfo(5, 1 << 30, None), ProcessInfo(6, 9 << 30, 3), ProcessInfo(7, 2 << 30, None)]
-    lines = list(
-        measured_lines(gpu(foreign_bytes=3 << 30, processes=processes, throttled=["power cap", "power brake"]))
-    )
-    assert lines[1:] == [
-        "  cuda0 is slowed down by: power cap, power brake",
-        "  cuda0 unmanaged memory: 3 GiB (process 7, 5)",
-    ]
-
-
-def test_a_partitioned_gpu_an_mps_server_and_energy() -> None:
-    lines = list(measured_lines(gpu(mig=True, mps=True, energy_mj=9_000_000_000)))
-    assert lines[1:] == [
-        "  cuda0 is an instance of a partitioned GPU (MIG)",
-        "  cuda0 is used through an MPS server",
-        "  cuda0 energy since the driver was loaded: 2.50 kWh",
-    ]
+@pytest.mark.parametrize(
+    ("measured", "lines"),
+    [
+        (
+            {"power_mw": None, "missing": {"power_mw": "a", "temperature_c": "b", "mig": "c"}},
+            ["not measured: power (a)", "not measured: temperature (b)"],
+        ),
+        (
+            {"foreign_bytes": 3 << 30, "processes": PROCESSES, "throttled": ["power cap", "power brake"]},
+            ["is slowed down by: power cap, power brake", "unmanaged memory: 3 GiB (process 7, 5)"],
+        ),
+        (
+            {"mig": True, "mps": True, "energy_mj": 9_000_000_000},
+            [
+                "is an instance of a partitioned GPU (MIG)",
+                "is used through an MPS server",
+                "energy since the driver was loaded: 2.50 kWh",
+            ],
+        ),
+    ],
+    ids=["each reason once", "others, and what slows it down", "partitioned, by MPS, energy"],
+)
+def test_lines_beneath_the_measurements(measured: dict[str, Any], lines: list[str]) -> None:
+    assert list(measured_lines(gpu(**measured)))[1:] == [f"  cuda0 {line}" for line in lines]
 
 
 def test_jobs_that_should_use_an_mps_server_and_do_not() -> None:

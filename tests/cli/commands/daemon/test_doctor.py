@@ -14,7 +14,7 @@ from carpool.cli.base import doctor_checks as module
 from carpool.cli.base.doctor_checks import gpu_checks
 from carpool.protocol.api import ControlGroups
 from tests.devices.cuda_stub import Stub, stub
-from tests.emulator.nvml.values import stubbed
+from tests.emulator.nvml.values import StubNvml, stubbed
 
 __all__ = ["stub"]
 
@@ -44,29 +44,35 @@ def test_a_gpu_that_works(stub: Stub) -> None:
     assert checks[-1].found.startswith("missing; without it memory of other programs on this GPU is not seen")
 
 
-def test_how_much_of_a_gpu_is_measured(
-    stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def nvml(stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StubNvml]:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
     with stubbed(nvml_library, tmp_path / "values") as values:
-        values.gpu("GPU-1")
-        values.gpu("GPU-2", {"gpm.supported": None, "process.mps": "12:7"})
-        found = [check.found for check in gpu_checks() if check.name.startswith("telemetry")]
-    counters, basic = found
+        yield values
+
+
+def telemetry() -> dict[str, str]:
+    """What is found of it, by the names of the checks."""
+    return {check.name: check.found for check in gpu_checks() if check.name.startswith("telemetry")}
+
+
+def test_how_much_of_a_gpu_is_measured(nvml: StubNvml) -> None:
+    nvml.gpu("GPU-1")
+    nvml.gpu("GPU-2", {"gpm.supported": None, "process.mps": "12:7"})
+    counters, basic = telemetry().values()
     assert counters.endswith("the counters of the multiprocessors")
     assert "(basic): this GPU has no GPM counters" in basic and basic.endswith("used through an MPS server")
 
 
-def test_instances_of_a_partitioned_gpu_are_named(
-    stub: Stub, nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
-    with stubbed(nvml_library, tmp_path / "values") as values:
-        values.gpu("GPU-1", {"mig.mode": 1})
-        for number in (1, 2):
-            values.gpu(f"MIG-{number}", {"mig.parent": "GPU-1", "mig.instance": number})
-        names = [check.name for check in gpu_checks() if check.name.startswith("telemetry")]
-    assert names == ["telemetry of NVML's GPU 0", "telemetry of --device MIG-1", "telemetry of --device MIG-2"]
+def test_instances_of_a_partitioned_gpu_are_named(nvml: StubNvml) -> None:
+    nvml.gpu("GPU-1", {"mig.mode": 1})
+    for number in (1, 2):
+        nvml.gpu(f"MIG-{number}", {"mig.parent": "GPU-1", "mig.instance": number})
+    assert list(telemetry()) == [
+        "telemetry of NVML's GPU 0",
+        "telemetry of --device MIG-1",
+        "telemetry of --device MIG-2",
+    ]
 
 
 def test_a_gpu_that_cannot_be_shared_is_a_problem(stub: Stub) -> None:

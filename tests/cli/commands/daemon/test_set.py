@@ -60,7 +60,9 @@ def test_without_a_value_what_matters_is_shown_and_the_rest_on_demand(standin: S
     assert carpool.ok("set").splitlines()[:6] == [*shown, "and 3 settings more: carpool set --all"]
     from_files = ["core_dumps     false (limits.toml)", "log-format     text"]
     assert carpool.ok("set", "--all").splitlines()[len(SETTINGS) : -1] == [*from_files, *DEVICES]
-    assert json.loads(carpool.ok("set", "--json"))["settings"] == SETTINGS
+    found = json.loads(carpool.ok("set", "--json"))
+    assert found["settings"] == SETTINGS and found["store"]["default"] is True
+    assert [info["id"] for info in found["devices"]] == ["host0", "host1"]
     assert carpool("set", "--all", "max_jobs=1").returncode == 2
     assert carpool.ok("set", "--device", "host1").splitlines() == DEVICES[1:]
     assert changes(standin) == []
@@ -125,12 +127,6 @@ def test_what_no_device_has_of_its_own_changes_nothing(standin: StandIn, carpool
     result = carpool("set", "quantum_us=1s", "max_jobs=4", "--device", "host0")
     assert (result.returncode, changes(standin)) == (2, [])
     assert "max_jobs: not a setting of a device" in result.stderr
-
-
-def test_as_json(standin: StandIn, carpool: Cli) -> None:
-    found = json.loads(carpool.ok("set", "--json"))
-    assert found["settings"] == SETTINGS and found["store"]["default"] is True
-    assert [info["id"] for info in found["devices"]] == ["host0", "host1"]
 
 
 def test_what_is_shown_is_accepted(standin: StandIn, carpool: Cli) -> None:

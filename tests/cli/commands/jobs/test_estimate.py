@@ -101,12 +101,9 @@ def test_a_model_that_cannot_be_made_or_run(carpool: Cli, tmp_path: Path, name: 
         assert says in answer["error"]["message"] and "CannotEstimate" not in answer["error"]["message"]
 
 
-def test_a_script_without_end_is_ended(carpool: Cli, tmp_path: Path) -> None:
+def test_a_script_without_end_is_ended_and_what_is_no_python_not_begun(carpool: Cli, tmp_path: Path) -> None:
     error = estimate(carpool, "--time-limit", "100ms", *script(tmp_path, NEVER), cwd=tmp_path)["error"]
     assert error["code"] == "timeout"
-
-
-def test_what_is_no_python_cannot_be_rehearsed(carpool: Cli, tmp_path: Path) -> None:
     assert "is not Python" in estimate(carpool, "--", "sh", "-c", "true", cwd=tmp_path)["error"]["message"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from carpool.protocol.client import PAGE
 from tests.cli.conftest import Cli
-from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait
 from tests.cli.standin import Answer, Request, StandIn, as_json, problem
 
 #: Says who it is, and fails until there is a file with its index in its directory.
@@ -108,23 +108,21 @@ def test_a_python_function_is_not_tried_again(shared: Cli) -> None:
     assert "ran a Python function" in shared.fails(5, "retry", job)
 
 
-def test_a_daemon_that_was_killed_knows_what_stands_for_what(carpool: Cli, home: Path, tmp_path: Path) -> None:
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        array = carpool.submit("--name", "kept", "--param", "x=a,b", "--", "sh", "-c", TRIES, cwd=tmp_path)
-        carpool("wait", array)
-        (tmp_path / "may-0").touch()
-        kill_and_wait(daemon_pid(home))
-        carpool.ok("up", "--device", DEVICE)
-        assert len(carpool.ok("retry", array).split()) == 2
-        carpool("wait", array)
-        kill_and_wait(daemon_pid(home))
-        assert "2 of 2 done, 1 failed" in carpool("ls", "--all").stdout  # from the journal
-        carpool.ok("up", "--device", DEVICE)
-        assert "2 of 2 done, 1 failed" in row(carpool, "kept")
-        assert carpool.ok("logs", f"{array}_0") == f"{array} 0 a \n"
-        assert len(carpool.ok("retry", array).split()) == 1
-        carpool("wait", array)
+def test_a_daemon_that_was_killed_knows_what_stands_for_what(own_daemon: Cli, home: Path, tmp_path: Path) -> None:
+    array = own_daemon.submit("--name", "kept", "--param", "x=a,b", "--", "sh", "-c", TRIES, cwd=tmp_path)
+    own_daemon("wait", array)
+    (tmp_path / "may-0").touch()
+    kill_and_wait(daemon_pid(home))
+    own_daemon.ok("up", "--device", DEVICE)
+    assert len(own_daemon.ok("retry", array).split()) == 2
+    own_daemon("wait", array)
+    kill_and_wait(daemon_pid(home))
+    assert "2 of 2 done, 1 failed" in own_daemon("ls", "--all").stdout  # from the journal
+    own_daemon.ok("up", "--device", DEVICE)
+    assert "2 of 2 done, 1 failed" in row(own_daemon, "kept")
+    assert own_daemon.ok("logs", f"{array}_0") == f"{array} 0 a \n"
+    assert len(own_daemon.ok("retry", array).split()) == 1
+    own_daemon("wait", array)
 
 
 def test_an_error_of_all_jobs_is_said_once_and_counts_for_each(standin: StandIn, carpool: Cli) -> None:

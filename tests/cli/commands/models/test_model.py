@@ -12,7 +12,7 @@ import pytest
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.request.model_registration import weights_file
 from tests.cli.conftest import Cli
-from tests.cli.real import DEVICE, stopped_afterwards
+from tests.cli.real import DEVICE
 from tests.cli.standin import Answer, Request, StandIn, as_json, problem
 
 
@@ -179,12 +179,6 @@ def test_what_the_daemon_refuses(standin: StandIn, carpool: Cli) -> None:
         assert (result.returncode, json.loads(result.stderr)["error"]["code"]) == (4, "unknown_model")
 
 
-def test_only_add_starts_a_daemon(carpool: Cli) -> None:
-    for arguments in (["ls"], ["show", "resnet"], ["rm", "resnet"]):
-        result = carpool("model", *arguments)
-        assert (result.returncode, "no daemon is running" in result.stderr) == (3, True)
-
-
 def test_names_are_completed(standin: StandIn, carpool: Cli) -> None:
     def listed(_: Request) -> Answer:
         return as_json({"models": [info("bert"), info("resnet-50"), info("resnet-152")]})
@@ -194,18 +188,16 @@ def test_names_are_completed(standin: StandIn, carpool: Cli) -> None:
     assert carpool("", env=env).stdout.split() == ["plain,resnet-50", "plain,resnet-152"]
 
 
-def test_with_a_real_daemon(carpool: Cli, home: Path, tmp_path: Path, weights: Path) -> None:
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        arguments = ["resnet", "--factory", "shop:resnet", "--weights", weights.name, "--json"]
-        made = json.loads(carpool.ok("model", "add", *arguments, cwd=tmp_path, env={"TOKEN": "a secret"}))
-        assert (made["weights"], made["cwd"], made["owner"]) == (str(weights), str(tmp_path), os.geteuid())
-        result = carpool("model", "add", *arguments, cwd=tmp_path)
-        assert (result.returncode, json.loads(result.stderr)["error"]["code"]) == (5, "model_exists")
-        carpool.ok("down")
-        carpool.ok("up", "--device", DEVICE)
-        assert json.loads(carpool.ok("model", "show", "resnet", "--json")) == made
-        said = [carpool.ok("model", "show", "resnet"), carpool.ok("model", "ls"), (home / "daemon.log").read_text()]
-        assert "a secret" not in str([made, *said])
-        carpool.ok("model", "rm", "resnet")
-        assert json.loads(carpool.ok("model", "ls", "--json")) == {"models": []}
+def test_with_a_real_daemon(own_daemon: Cli, home: Path, tmp_path: Path, weights: Path) -> None:
+    arguments = ["resnet", "--factory", "shop:resnet", "--weights", weights.name, "--json"]
+    made = json.loads(own_daemon.ok("model", "add", *arguments, cwd=tmp_path, env={"TOKEN": "a secret"}))
+    assert (made["weights"], made["cwd"], made["owner"]) == (str(weights), str(tmp_path), os.geteuid())
+    result = own_daemon("model", "add", *arguments, cwd=tmp_path)
+    assert (result.returncode, json.loads(result.stderr)["error"]["code"]) == (5, "model_exists")
+    own_daemon.ok("down")
+    own_daemon.ok("up", "--device", DEVICE)
+    assert json.loads(own_daemon.ok("model", "show", "resnet", "--json")) == made
+    said = [own_daemon.ok("model", "show", "resnet"), own_daemon.ok("model", "ls"), (home / "daemon.log").read_text()]
+    assert "a secret" not in str([made, *said])
+    own_daemon.ok("model", "rm", "resnet")
+    assert json.loads(own_daemon.ok("model", "ls", "--json")) == {"models": []}

@@ -19,7 +19,7 @@ import pytest
 from carpool.serve.client import Client, Refused
 from tests.cli.commands.models.test_model import info
 from tests.cli.conftest import Cli
-from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait
 from tests.cli.standin import StandIn, as_json
 
 MODEL = """
@@ -136,51 +136,47 @@ def until_figures(carpool: Cli, name: str) -> None:
     assert "on devices" in carpool.ok("model", "show", name) and " ms" in carpool.ok("model", "ls")
 
 
-def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp_path: Path) -> None:
+def test_models_are_computed_by_jobs_of_the_daemon(own_daemon: Cli, home: Path, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(MODEL)
-    carpool.env["VIRTUAL_ENV"] = sys.prefix  # that is where PyTorch is
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        for name in ("scaling", "missing"):
-            carpool.ok("model", "add", name, "--factory", f"shop:{name}", cwd=tmp_path)
-        with serving(carpool, tmp_path, "--standby", "1") as process:
-            url = until_line(process, "serving on ").removeprefix("serving on ")
-            lines = [until_line(process, "model ") for _ in range(2)]
-            assert "model scaling is ready" in lines
-            assert any(line.startswith("model missing: ") and "example_inputs" in line for line in lines)
-            until_states(carpool, scaling="ready", missing="example_inputs")
-            with Client(url) as client, ThreadPoolExecutor(1) as pool:
-                assert client.infer("scaling", np.float32([[1, 2]])).tolist() == [[9, 9]]
-                until_figures(carpool, "scaling")
-                jobs = json.loads(carpool.ok("ls", "--json"))["jobs"]
-                assert [job["name"] for job in jobs] == ["model worker"] * 2
-                kill_and_wait(daemon_pid(home))
-                answer = pool.submit(client.infer, "scaling", np.float32([[1, 1]]))
-                carpool.ok("up", "--device", DEVICE)
-                assert answer.result(60).tolist() == [[6, 6]]
-                until_states(carpool, scaling="ready", missing="unavailable")
-                carpool.ok("model", "rm", "missing")
-                carpool.ok("model", "add", "second", "--factory", "shop:scaling", cwd=tmp_path)
-                assert until_line(process, "model second") == "model second is ready"
-                assert client.infer("second", np.float32([[1, 2]])).tolist() == [[9, 9]]
-                with pytest.raises(Refused, match="there is no model 'missing'"):
-                    client.infer("missing", np.float32([[1, 2]]))
-        until_states(carpool, scaling="not served", second="not served")
-        assert "jobs that are workers of models" in carpool.fails(1, "simulate", "--from-journal", "--policy", "fair")
+    own_daemon.env["VIRTUAL_ENV"] = sys.prefix  # that is where PyTorch is
+    for name in ("scaling", "missing"):
+        own_daemon.ok("model", "add", name, "--factory", f"shop:{name}", cwd=tmp_path)
+    with serving(own_daemon, tmp_path, "--standby", "1") as process:
+        url = until_line(process, "serving on ").removeprefix("serving on ")
+        lines = [until_line(process, "model ") for _ in range(2)]
+        assert "model scaling is ready" in lines
+        assert any(line.startswith("model missing: ") and "example_inputs" in line for line in lines)
+        until_states(own_daemon, scaling="ready", missing="example_inputs")
+        with Client(url) as client, ThreadPoolExecutor(1) as pool:
+            assert client.infer("scaling", np.float32([[1, 2]])).tolist() == [[9, 9]]
+            until_figures(own_daemon, "scaling")
+            jobs = json.loads(own_daemon.ok("ls", "--json"))["jobs"]
+            assert [job["name"] for job in jobs] == ["model worker"] * 2
+            kill_and_wait(daemon_pid(home))
+            answer = pool.submit(client.infer, "scaling", np.float32([[1, 1]]))
+            own_daemon.ok("up", "--device", DEVICE)
+            assert answer.result(60).tolist() == [[6, 6]]
+            until_states(own_daemon, scaling="ready", missing="unavailable")
+            own_daemon.ok("model", "rm", "missing")
+            own_daemon.ok("model", "add", "second", "--factory", "shop:scaling", cwd=tmp_path)
+            assert until_line(process, "model second") == "model second is ready"
+            assert client.infer("second", np.float32([[1, 2]])).tolist() == [[9, 9]]
+            with pytest.raises(Refused, match="there is no model 'missing'"):
+                client.infer("missing", np.float32([[1, 2]]))
+    until_states(own_daemon, scaling="not served", second="not served")
+    assert "jobs that are workers of models" in own_daemon.fails(1, "simulate", "--from-journal", "--policy", "fair")
 
 
-def test_a_server_that_is_killed_serves_nothing(carpool: Cli, home: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_serves_nothing(own_daemon: Cli, home: Path, tmp_path: Path) -> None:
     """The kernel closes its connection to the daemon; no time has to pass."""
-    carpool.env |= {"XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(home.parent)}
-    with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE)
-        carpool.ok("model", "add", "gone", "--factory", "nowhere:gone", cwd=tmp_path)
-        until_states(carpool, gone="not served")
-        process = carpool.start(["serve", "--port", "0"], stdout=subprocess.DEVNULL)
-        try:
-            until_states(carpool, gone="unavailable ")
-            assert "unavailable: " in carpool.ok("model", "show", "gone")
-        finally:
-            process.kill()
-            process.wait()
-        until_states(carpool, gone="not served")
+    own_daemon.env |= {"XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(home.parent)}
+    own_daemon.ok("model", "add", "gone", "--factory", "nowhere:gone", cwd=tmp_path)
+    until_states(own_daemon, gone="not served")
+    process = own_daemon.start(["serve", "--port", "0"], stdout=subprocess.DEVNULL)
+    try:
+        until_states(own_daemon, gone="unavailable ")
+        assert "unavailable: " in own_daemon.ok("model", "show", "gone")
+    finally:
+        process.kill()
+        process.wait()
+    until_states(own_daemon, gone="not served")

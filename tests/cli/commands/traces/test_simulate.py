@@ -32,12 +32,18 @@ from carpool.sim.replay import Difference, JournalRow, Replay
 from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace, read_trace_with_notes
 from tests.cli.conftest import Cli, heed_the_terminal
+from tests.cli.test_cold_start import loaded
 
 TRACE = "job_id,submit_s,gpus,duration_s\nlong,0,1,10\nwide,1,2,4\nshort,2,1,1\n"
 #: One of two weights at a time fits beside what an iteration needs.
 CROWDED = """job_id,submit_s,iterations,iteration_ms,persistent_mib,ephemeral_mib
 a,0,38,50,600,300
 b,0,38,50,600,300
+"""
+BELIEVED = """job_id,submit_s,duration_s,persistent_mib,utilization,estimate_low_mib
+a,0,300,6000,0.5,2000
+b,1,300,6000,0.5,2000
+c,100,300,6000,0.5,
 """
 FIGURES = {
     *("avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "makespan_s"),
@@ -68,6 +74,13 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def believed(tmp_path: Path) -> Path:
+    path = tmp_path / "believed.csv"
+    path.write_text(BELIEVED)
+    return path
+
+
+@pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     """What the simulator is asked for, one entry per run."""
     calls: list[Options] = []
@@ -81,6 +94,29 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     return calls
 
 
+Asks = Callable[..., list[Options]]
+
+
+@pytest.fixture
+def asks(asked: list[Options], trace: Path) -> Asks:
+    """Simulates the trace with these options on two devices, and says what the simulator was asked for."""
+
+    def run(*options: str) -> list[Options]:
+        assert main(["simulate", str(trace), "--devices", "2", *options]) == 0
+        return [asked.pop(0) for _ in list(asked)]
+
+    return run
+
+
+def figures_of(carpool: Cli, *arguments: object, cwd: Path | None = None) -> Any:
+    return json.loads(carpool.ok("simulate", *map(str, arguments), "--json", cwd=cwd))
+
+
+def rows(path: Path, *columns: str) -> list[tuple[str, ...]]:
+    with path.open(newline="") as file:
+        return [tuple(row[column] for column in columns) for row in csv.DictReader(file)]
+
+
 def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """What a command line that is wrong is told."""
     assert main(["simulate", *map(str, arguments)]) == 2
@@ -92,9 +128,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 # What the options mean
 
 
-def test_defaults(asked: list[Options], trace: Path) -> None:
-    assert main(["simulate", str(trace), "--devices", "2"]) == 0
-    (options,) = asked
+def test_defaults(asks: Asks) -> None:
+    (options,) = asks()
     assert options.resolution_us > 0  # chosen so that it takes seconds
     usual = Options(
         devices=2, resolution_us=options.resolution_us, interference=options.interference, telemetry_us=1_000_000
@@ -105,17 +140,15 @@ def test_defaults(asked: list[Options], trace: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "srsf", "las"])
-def test_most_policies_have_whole_devices(asked: list[Options], trace: Path, policy: str) -> None:
-    assert main(["simulate", str(trace), "--devices", "2", "--policy", policy]) == 0
-    assert asked[0].settings.allocation is Allocation.DEVICES
+def test_most_policies_have_whole_devices(asks: Asks, policy: str) -> None:
+    assert asks("--policy", policy)[0].settings.allocation is Allocation.DEVICES
 
 
 @pytest.mark.parametrize("policies", [("srtf", "fair"), ("tq", "las"), ("fifo", "pack", "sjf")])
 def test_a_table_never_mixes_whole_devices_with_shared_ones(
-    asked: list[Options], trace: Path, policies: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    asks: Asks, policies: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    named = [word for policy in policies for word in ("--policy", policy)]
-    assert main(["simulate", str(trace), "--devices", "2", *named]) == 0
+    asked = asks(*(word for policy in policies for word in ("--policy", policy)))
     assert [options.settings.allocation for options in asked] == [Allocation.LANES] * len(policies)
     assert "3 jobs on 2 devices, shared in lanes" in capsys.readouterr().out
 
@@ -130,10 +163,9 @@ def test_the_jobs_of_a_journal_share_devices_as_they_did(
     assert {options.settings.allocation for options in asked} == {Allocation.LANES}
 
 
-def test_lanes_are_a_choice(asked: list[Options], trace: Path) -> None:
-    arguments = ["--devices", "2", "--policy", "srtf", "--lanes", "--device-memory", "2GiB", "--slowdown", "timeslice"]
-    assert main(["simulate", str(trace), *arguments, "--quantum", "10ms", "--resolution", "1s"]) == 0
-    (options,) = asked
+def test_lanes_are_a_choice(asks: Asks) -> None:
+    arguments = ["--policy", "srtf", "--lanes", "--device-memory", "2GiB", "--slowdown", "timeslice"]
+    (options,) = asks(*arguments, "--quantum", "10ms", "--resolution", "1s")
     assert options.settings.allocation is Allocation.LANES
     assert options.device_memory == 2 * GIB
     assert options.interference.name == "timeslice"
@@ -141,12 +173,10 @@ def test_lanes_are_a_choice(asked: list[Options], trace: Path) -> None:
     assert options.resolution_us == 1_000_000
 
 
-def test_oversubscription(asked: list[Options], trace: Path) -> None:
-    common = ["simulate", str(trace), "--devices", "2"]
-    assert main([*common, "--policy", "tq"]) == 0
-    assert main([*common, "--lanes", "--oversubscribe", "on", "--store", "2GiB", "--copy-rate", "25GB"]) == 0
-    assert main([*common, "--oversubscribe", "off", "--copy-rate", "0"]) == 0
-    live, always, never = asked
+def test_oversubscription(asks: Asks) -> None:
+    (live,) = asks("--policy", "tq")
+    (always,) = asks("--lanes", "--oversubscribe", "on", "--store", "2GiB", "--copy-rate", "25GB")
+    (never,) = asks("--oversubscribe", "off", "--copy-rate", "0")
     assert (live.oversubscribe, live.settings.host_store, live.settings.quantum_us) == (Oversubscribe.AUTO, None, None)
     assert live.settings.allocation is Allocation.LANES, "a quantum is of a turn"
     assert (always.oversubscribe, always.settings.host_store) == (Oversubscribe.ON, 2 * GIB)
@@ -154,10 +184,8 @@ def test_oversubscription(asked: list[Options], trace: Path) -> None:
     assert (never.oversubscribe, never.offload_bytes_per_us) == (Oversubscribe.OFF, 0)
 
 
-def test_las(asked: list[Options], trace: Path) -> None:
-    arguments = ["--policy", "las", "--policy", "fifo", "--las-limits", "3250,2h", "--las-unit", "gpu"]
-    assert main(["simulate", str(trace), "--devices", "2", *arguments]) == 0
-    las, fifo = asked
+def test_las(asks: Asks) -> None:
+    las, fifo = asks("--policy", "las", "--policy", "fifo", "--las-limits", "3250,2h", "--las-unit", "gpu")
     assert las.settings.extra == {
         "las_limit_1_us": 3_250_000_000,
         "las_limit_2_us": 7_200_000_000,
@@ -166,13 +194,11 @@ def test_las(asked: list[Options], trace: Path) -> None:
     assert fifo.settings.extra == {}
 
 
-def test_the_rest_of_the_options(asked: list[Options], trace: Path) -> None:
-    arguments = [
+def test_the_rest_of_the_options(asks: Asks) -> None:
+    (options,) = asks(
         *("--policy", "fifo", "--backfill", "--switch-cost", "250ms", "--retries", "3", "--set", "grace_us=7ms"),
         *("--undeclared", "duration", "--undeclared", "memory"),
-    ]
-    assert main(["simulate", str(trace), "--devices", "2", *arguments]) == 0
-    (options,) = asked
+    )
     assert (options.settings.backfill, options.settings.grace_us) == (1, 7_000)
     assert (options.switch_cost_us, options.retries) == (250_000, 3)
     assert (options.declare_duration, options.declare_memory, options.record) == (False, False, False)
@@ -234,12 +260,23 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
         ),
         (["TRACE", "--store", "1GiB", "--set", "host_store=2GiB"], "--store and --set host_store say the same thing"),
         (["TRACE", "--quantum", "1s", "--set", "quantum_us=5s"], "--quantum and --set quantum_us say the same thing"),
+        (["BELIEVED", "--placement", "nonsense"], "unknown placement policy 'nonsense'"),
+        (["BELIEVED", "--preset", "nonsense"], "unknown preset 'nonsense'"),
+        (["BELIEVED", "--estimator", "nonsense"], "use none, oracle or column:NAME"),
+        (["BELIEVED", "--estimator", "column:"], "names no column"),
+        (["BELIEVED", "--estimator", "column:other"], "no job has an estimate_other_mib"),
+        (["BELIEVED", "--estimator", "none", "--undeclared", "memory"], "give one of them"),
+        (["BELIEVED", "--interference", "2"], "is not between 0 and 1"),
+        (["BELIEVED", "--interference", "some"], "is not a share"),
+        (["BELIEVED", "--interference", "5%", "--slowdown", "timeslice"], "timeslice has no loss by interference"),
+        (["BELIEVED", "--memory-at-first", "0", "--memory-warmup", "1s"], "warmup_share_ppm is 0"),
     ],
 )
 def test_what_makes_no_sense(
-    capsys: pytest.CaptureFixture[str], trace: Path, arguments: list[str], message: str
+    capsys: pytest.CaptureFixture[str], trace: Path, believed: Path, arguments: list[str], message: str
 ) -> None:
-    assert message in refused(capsys, *(str(trace) if part == "TRACE" else part for part in arguments))
+    files = {"TRACE": trace, "BELIEVED": believed}
+    assert message in refused(capsys, *(files.get(part, part) for part in arguments))
 
 
 def test_a_malformed_trace_is_said_with_its_line(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
@@ -307,17 +344,12 @@ def test_verifying(
     assert said in captured.out + captured.err
 
 
-def test_verifying_a_journal_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["simulate", "--from-journal", str(tmp_path), "--verify"]) == 1
-    assert "there is no journal" in capsys.readouterr().err
-
-
 # From the shell
 
 
 def test_the_figures_of_a_small_trace(carpool: Cli, trace: Path) -> None:
     """fifo: long has [0, 10) of one device; wide needs both and has [10, 14); short waits behind it until 14."""
-    figures = json.loads(carpool.ok("simulate", str(trace), "--devices", "2", "--policy", "fifo", "--json"))
+    figures = figures_of(carpool, trace, "--devices", "2", "--policy", "fifo")
     assert set(figures) >= FIGURES
     assert figures["avg_jct_s"] == pytest.approx((10 + 13 + 13) / 3)
     assert figures["makespan_s"] == 15
@@ -327,14 +359,13 @@ def test_the_figures_of_a_small_trace(carpool: Cli, trace: Path) -> None:
 
 def test_several_policies_side_by_side(carpool: Cli, trace: Path, tmp_path: Path) -> None:
     arguments = ["simulate", str(trace), "--devices", "2", "--policy", "fifo", "--policy", "srtf"]
-    header, *rows, about = carpool.ok(*arguments, "--jobs-csv", str(tmp_path / "jobs.csv")).splitlines()
+    header, *lines, about = carpool.ok(*arguments, "--jobs-csv", str(tmp_path / "jobs.csv")).splitlines()
     assert header.split()[:3] == ["POLICY", "MEAN", "JCT"]
-    assert [row.split()[0] for row in rows] == ["fifo", "srtf"]
+    assert [line.split()[0] for line in lines] == ["fifo", "srtf"]
     assert about == "3 jobs on 2 devices, whole devices"
-    with (tmp_path / "jobs-srtf.csv").open(newline="") as file:
-        assert [row["job_id"] for row in csv.DictReader(file)] == ["long", "wide", "short"]
+    assert rows(tmp_path / "jobs-srtf.csv", "job_id") == [("long",), ("wide",), ("short",)]
     assert (tmp_path / "jobs-fifo.csv").exists()
-    assert [each["policy"] for each in json.loads(carpool.ok(*arguments, "--json"))] == ["fifo", "srtf"]
+    assert [each["policy"] for each in figures_of(carpool, *arguments[1:])] == ["fifo", "srtf"]
 
 
 def test_what_was_moved_is_said(carpool: Cli, tmp_path: Path) -> None:
@@ -342,17 +373,15 @@ def test_what_was_moved_is_said(carpool: Cli, tmp_path: Path) -> None:
     (tmp_path / "crowded.csv").write_text(CROWDED)
     arguments = ["simulate", str(tmp_path / "crowded.csv"), "--device-memory", "1GiB", "--policy", "tq"]
     arguments += ["--quantum", "1s", "--set", "max_move_share_ppm=1000000", "--resolution", "0"]
-    figures = json.loads(carpool.ok(*arguments, "--json", "--jobs-csv", str(tmp_path / "jobs.csv")))
+    figures = figures_of(carpool, *arguments[1:], "--jobs-csv", tmp_path / "jobs.csv")
     assert (figures["offloads"], figures["moved_gib"]) == (2, 4 * 600 / 1024)
     assert figures["moving_s"] == pytest.approx(4 * 0.104858)
     assert figures["makespan_s"] == pytest.approx(3.8 + 4 * 0.104858, abs=1e-5)
     assert figures["moving"] == pytest.approx(figures["moving_s"] / figures["makespan_s"])
     share = f"{figures['moving']:.1%}"
     assert carpool.ok(*arguments).splitlines()[-1] == f"tq: 2 offloads, 2.3 GiB moved, {share} of the time"
-    with (tmp_path / "jobs.csv").open(newline="") as file:
-        rows = [(row["offloads"], row["moved_mib"], row["moving_s"]) for row in csv.DictReader(file)]
-    assert rows == [("1", "1200.000", "0.209716")] * 2
-    off = json.loads(carpool.ok(*arguments, "--oversubscribe", "off", "--json"))
+    assert rows(tmp_path / "jobs.csv", "offloads", "moved_mib", "moving_s") == [("1", "1200.000", "0.209716")] * 2
+    off = figures_of(carpool, *arguments[1:], "--oversubscribe", "off")
     assert (off["offloads"], off["moved_gib"], off["moving"], off["makespan_s"]) == (0, 0.0, 0.0, 3.8)
 
 
@@ -368,7 +397,7 @@ def test_the_same_seed_gives_the_same_bytes(home: Path, tmp_path: Path) -> None:
         paths = [tmp_path / f"{seed}.{suffix}" for suffix in ("html", "csv", "trace.csv")]
         outputs = ["--report", str(paths[0]), "--jobs-csv", str(paths[1]), "--save-trace", str(paths[2])]
         source = ["--generate", "poisson:jobs=50,gpus=philly", "--seed", seed, "--devices", "8", "--policy", "srtf"]
-        figures = json.loads(carpool.ok("simulate", *source, *outputs, "--json"))
+        figures = figures_of(carpool, *source, *outputs)
         del figures["jobs_per_second_simulated"]
         html, jobs, trace = (path.read_bytes() for path in paths)
         return figures, html, jobs, trace
@@ -380,10 +409,9 @@ def test_the_same_seed_gives_the_same_bytes(home: Path, tmp_path: Path) -> None:
 
 def test_a_saved_trace_is_simulated_as_the_jobs_were(carpool: Cli, tmp_path: Path) -> None:
     saved = tmp_path / "saved.csv"
-    options = ["--devices", "2", "--policy", "las", "--json"]
+    options = ["--devices", "2", "--policy", "las"]
     source = ["--generate", "poisson:jobs=40,devices=2", "--limit", "30", "--save-trace", str(saved)]
-    first = json.loads(carpool.ok("simulate", *source, *options))
-    again = json.loads(carpool.ok("simulate", str(saved), *options))
+    first, again = figures_of(carpool, *source, *options), figures_of(carpool, saved, *options)
     assert len(read_trace(saved)) == first["jobs"] == 30
     assert {**first, "jobs_per_second_simulated": 0} == {**again, "jobs_per_second_simulated": 0}
 
@@ -395,8 +423,8 @@ def test_a_policy_and_an_interference_model_of_ones_own(carpool: Cli, trace: Pat
     )
     whole = carpool.ok("simulate", str(trace), "--devices", "2", "--policy", "./mine.py:Widest", cwd=tmp_path)
     assert whole.splitlines()[1].startswith("./mine.py:Widest")
-    arguments = ["--devices", "1", "--limit", "1", "--slowdown", "half.py:Half", "--json"]
-    assert json.loads(carpool.ok("simulate", str(trace), *arguments, cwd=tmp_path))["avg_jct_s"] == pytest.approx(20)
+    arguments = ["--devices", "1", "--limit", "1", "--slowdown", "half.py:Half"]
+    assert figures_of(carpool, trace, *arguments, cwd=tmp_path)["avg_jct_s"] == pytest.approx(20)
 
 
 def test_runs_are_written_by_device_and_lane(carpool: Cli, trace: Path, tmp_path: Path) -> None:
@@ -410,30 +438,21 @@ def test_runs_are_written_by_device_and_lane(carpool: Cli, trace: Path, tmp_path
         "1,0,wide,10.000000,14.000000",
         "0,0,short,14.000000,15.000000",
     ]
-    carpool.ok(
-        "simulate", str(trace), "--devices", "2", "--policy", "fifo", "--policy", "fair", "--runs-csv", str(runs)
-    )
+    figures_of(carpool, trace, "--devices", "2", "--policy", "fifo", "--policy", "fair", "--runs-csv", runs)
     for name in ("runs-fair.csv", "runs-fifo.csv"):
-        found = list(csv.DictReader((tmp_path / name).open()))
-        assert {row["job_id"] for row in found} == {"long", "wide", "short"}
-        assert all(row["lane"] != "0" for row in found), name
+        jobs, lanes = zip(*rows(tmp_path / name, "job_id", "lane"), strict=True)
+        assert set(jobs) == {"long", "wide", "short"} and "0" not in lanes, name
 
 
 def test_a_journal_is_looked_for_where_the_daemon_lives(carpool: Cli, home: Path) -> None:
-    result = carpool.fails(1, "simulate", "--from-journal", "--policy", "fifo")
-    assert f"{home}" in result
-    assert "there is no journal" in result
+    for option in (["--policy", "fifo"], ["--verify"]):
+        result = carpool.fails(1, "simulate", "--from-journal", *option)
+        assert f"{home}" in result and "there is no journal" in result
 
 
 @pytest.mark.usefixtures("whole_torch")
 def test_nothing_that_is_not_needed_is_loaded(carpool: Cli, trace: Path) -> None:
-    program = (
-        f"import sys; from carpool.cli.main import main; main(['simulate', {str(trace)!r}, '--policy', 'fifo'])\n"
-        "print(*sys.modules)"
-    )
-    command = [sys.executable, "-c", program]
-    modules = subprocess.run(command, env=carpool.env, capture_output=True, text=True, timeout=60).stdout.splitlines()
-    top = {name.partition(".")[0] for name in modules[-1].split()}
+    top = {name.partition(".")[0] for name in loaded(carpool, "simulate", str(trace), "--policy", "fifo")}
     assert top.isdisjoint({"plotly", "numpy", "torch", "aiohttp", "asyncio"})
 
 
@@ -473,19 +492,6 @@ def test_a_full_disk_names_the_file(carpool: Cli, trace: Path, option: str) -> N
 
 # Several devices in lanes
 
-BELIEVED = """job_id,submit_s,duration_s,persistent_mib,utilization,estimate_low_mib
-a,0,300,6000,0.5,2000
-b,1,300,6000,0.5,2000
-c,100,300,6000,0.5,
-"""
-
-
-@pytest.fixture
-def believed(tmp_path: Path) -> Path:
-    path = tmp_path / "believed.csv"
-    path.write_text(BELIEVED)
-    return path
-
 
 def test_a_preset_and_what_prevails_over_it(asked: list[Options], believed: Path) -> None:
     common = ["simulate", str(believed), "--device-memory", "10GiB"]
@@ -515,39 +521,17 @@ def test_what_is_told_and_when_memory_is_needed(asked: list[Options], believed: 
     assert oracle.warmup_share_ppm == 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--placement", "nonsense"], "unknown placement policy 'nonsense'"),
-        (["--preset", "nonsense"], "unknown preset 'nonsense'"),
-        (["--estimator", "nonsense"], "use none, oracle or column:NAME"),
-        (["--estimator", "column:"], "names no column"),
-        (["--estimator", "column:other"], "no job has an estimate_other_mib"),
-        (["--estimator", "none", "--undeclared", "memory"], "give one of them"),
-        (["--interference", "2"], "is not between 0 and 1"),
-        (["--interference", "some"], "is not a share"),
-        (["--interference", "5%", "--slowdown", "timeslice"], "timeslice has no loss by interference"),
-        (["--memory-at-first", "0", "--memory-warmup", "1s"], "warmup_share_ppm is 0"),
-    ],
-)
-def test_what_makes_no_sense_in_lanes(
-    capsys: pytest.CaptureFixture[str], believed: Path, arguments: list[str], message: str
-) -> None:
-    assert message in refused(capsys, believed, *arguments)
-
-
 def test_jobs_that_run_out_of_memory_are_not_overlooked(carpool: Cli, believed: Path, tmp_path: Path) -> None:
     """Both are believed to need 2000 MiB, and need 6000 of 10240: the second is denied it, and comes back alone."""
     arguments = ["simulate", str(believed), "--device-memory", "10GiB", "--preset", "carma", "--oversubscribe", "off"]
     arguments += ["--estimator", "column:low", "--resolution", "0", "--jobs-csv", str(tmp_path / "jobs.csv")]
-    figures = json.loads(carpool.ok(*arguments, "--json"))
-    with (tmp_path / "jobs.csv").open(newline="") as file:
-        rows = [(row["job_id"], row["attempts"], row["out_of_memory"], row["outcome"]) for row in csv.DictReader(file)]
-    assert [row[3] for row in rows] == ["succeeded"] * 3
-    assert figures["out_of_memory"] == sum(int(row[2]) for row in rows) > 0
-    assert figures["recovered"] == sum(row[1] != "1" for row in rows)
-    denied = next(line for line in carpool.ok(*arguments).splitlines() if "memory was denied" in line)
-    assert "recovered" in denied
+    figures = figures_of(carpool, *arguments[1:])
+    attempts, denied, outcomes = zip(*rows(tmp_path / "jobs.csv", "attempts", "out_of_memory", "outcome"), strict=True)
+    assert outcomes == ("succeeded",) * 3
+    assert figures["out_of_memory"] == sum(map(int, denied)) > 0
+    assert figures["recovered"] == 3 - attempts.count("1")
+    said = next(line for line in carpool.ok(*arguments).splitlines() if "memory was denied" in line)
+    assert "recovered" in said
 
 
 MINE = """
@@ -565,10 +549,9 @@ class Wrong(BasePlacement):
 """
 
 
-def test_a_placement_policy_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_placement_policy_of_ones_own(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "trace.csv").write_text(TRACE)
-    common = ["simulate", str(tmp_path / "trace.csv"), "--devices", "4", "--resolution", "0", "--placement"]
+    common = ["simulate", str(trace), "--devices", "4", "--resolution", "0", "--placement"]
     assert main([*common, f"{tmp_path}/mine.py:Mine"]) == 0
     assert main([*common, f"{tmp_path}/mine.py:Wrong"]) != 0
     assert "mine.py:Wrong is wrong: device_key returned 1.5, not a tuple of whole" in capsys.readouterr().err
