@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Fronted:
         self.store, self.metrics = ImageStore(budget), Metrics()
         self.environments: list[Environment] = []
         self.announced: list[tuple[str, str | None]] = []
+        self.watching: asyncio.Task[None] | None = None
         self.front = Front(
             self.registry, self.preparing, self.pool, self.store, self.metrics, choices,
             lambda name, reason: self.announced.append((name, reason)),
@@ -59,10 +61,21 @@ class Fronted:
         await until(lambda: set(self.front.models()) == set(names) and not self.front.unavailable())
 
     async def ask(self, value: float, timeout_us: int | None = None) -> list[float]:
-        asked = request(value)
-        return result(await self.front.infer(asked))
+        return result(await self.front.infer(replace(request(value), timeout_us=timeout_us)))
+
+    def watch(self, poll_s: float = 0.001) -> asyncio.Task[None]:
+        """As the server does, until the end."""
+        self.watching = asyncio.create_task(self.front.watch(poll_s=poll_s))
+        return self.watching
+
+    async def polled(self, times: int = 2) -> None:
+        """The registry has been asked so often, and no call for it has begun before."""
+        before = self.registry.asked
+        await until(lambda: self.registry.asked >= before + times)
 
     async def close(self) -> None:
+        if self.watching is not None:
+            self.watching.cancel()
         await self.front.close()
         self.store.__exit__(None, None, None)
         assert all(handle.closed for handle in self.fakes.handles)
@@ -72,10 +85,14 @@ class Fronted:
 
 
 @pytest.fixture
-async def one() -> AsyncIterator[Fronted]:
-    one = Fronted(Choices())
+async def one(request: pytest.FixtureRequest) -> AsyncIterator[Fronted]:
+    one = Fronted(getattr(request, "param", Choices()))
     yield one
     await one.close()
+
+
+#: One that waits for the daemon for a moment only.
+impatient = pytest.mark.parametrize("one", [Choices(away_s=0.01)], ids=["impatient"], indirect=True)
 
 
 async def test_a_model_comes_and_goes(one: Fronted) -> None:
@@ -95,22 +112,17 @@ async def test_a_model_comes_and_goes(one: Fronted) -> None:
     assert not one.fakes.alive() and not one.front.workers()
 
 
-async def test_what_workers_and_preparation_are_given(one: Fronted) -> None:
+@pytest.mark.parametrize("gpus", [False, True])
+async def test_what_workers_and_preparation_are_given(one: Fronted, gpus: bool) -> None:
+    one.registry.gpus = gpus
     one.front._choices = Choices(profiles=Path("/cache"))
     one.add("affine", factory="shop:affine", weights="/w.safetensors", max_batch=4, priority=7)
     await one.until_ready("affine")
     ((name, spec, kept),) = one.preparing.begun
     assert (name, spec.factory, spec.weights, spec.max_batch) == ("affine", "shop:affine", "/w.safetensors", 4)
     assert kept == Path("/cache/affine.json")
-    assert one.preparing.on_gpu == [False]
+    assert one.preparing.on_gpu == [gpus]
     assert one.environments == [Environment("/usr/bin/python3", "/shop", 7, (("PATH", "/usr/bin"),))]
-
-
-async def test_models_for_gpus_are_prepared_as_such(one: Fronted) -> None:
-    one.registry.gpus = True
-    one.add("affine")
-    await one.until_ready("affine")
-    assert one.preparing.on_gpu == [True]
 
 
 async def test_models_of_one_environment_share_workers(one: Fronted) -> None:
@@ -293,26 +305,21 @@ async def test_a_model_waits_until_there_is_room_in_the_store(one: Fronted) -> N
     await one.until_ready("pair")
 
 
-async def test_only_the_models_that_were_asked_for() -> None:
-    one = Fronted(Choices(names=["pair"]))
+@pytest.mark.parametrize("one", [Choices(names=["pair"])], ids=["of pair"], indirect=True)
+async def test_only_the_models_that_were_asked_for(one: Fronted) -> None:
     one.add("affine")
     one.add("pair")
     await one.until_ready("pair")
-    await one.close()
 
 
-async def test_the_deadline_of_a_model_counts_where_a_request_has_none() -> None:
-    one = Fronted(Choices())
+async def test_the_deadline_of_a_model_counts_where_a_request_has_none(one: Fronted) -> None:
     one.add("affine", deadline_us=LONG_US)
     await one.until_ready("affine")
     await one.ask(1)
     assert one.fakes.batches[-1][3] is not None
     one.fakes.hold("infer")
-    asked = request(1)
-    object.__setattr__(asked, "timeout_us", 1_000)
     with pytest.raises(DeadlineMissed):
-        await one.front.infer(asked)
-    await one.close()
+        await one.ask(1, 1_000)
 
 
 async def test_without_workers_the_reason_is_known(one: Fronted) -> None:
@@ -326,90 +333,71 @@ async def test_without_workers_the_reason_is_known(one: Fronted) -> None:
 
 async def test_while_the_daemon_is_away_everything_goes_on(one: Fronted, caplog: pytest.LogCaptureFixture) -> None:
     one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    one.watch()
     await one.until_ready("affine")
     one.registry.away = True
     del one.registry.infos["affine"]
-    before = one.registry.asked
-    await until(lambda: one.registry.asked > before + 3)
+    await one.polled(4)
     assert await one.ask(1) == [3]
     assert [record.message for record in caplog.records] == [
         "models that come and go are not noticed: no daemon is running"
     ]
     one.registry.away = False
     await until(lambda: not one.front.models())
-    watching.cancel()
 
 
-async def away(one: Fronted) -> asyncio.Task[None]:
+async def away(one: Fronted) -> None:
     """The model `affine` is ready and computes nothing, and the front has seen that the daemon is away."""
     one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    one.watch()
     await one.until_ready("affine")
     one.fakes.hold("infer")
     one.registry.away = True
-    before = one.registry.asked
-    await until(lambda: one.registry.asked > before + 1)
-    return watching
+    await one.polled()
 
 
 async def test_a_request_is_answered_after_the_restart(one: Fronted) -> None:
-    watching = await away(one)
+    await away(one)
     asked = asyncio.create_task(one.ask(1))
     await until(one.fakes.computing)
     one.registry.away = False
-    before = one.registry.asked
-    await until(lambda: one.registry.asked > before + 1)
+    await one.polled()
     one.fakes.let_go("infer")
     assert await asked == [3]
-    watching.cancel()
 
 
+@impatient
 @pytest.mark.parametrize("timeout_us", [None, 1_000])
-async def test_a_request_does_not_wait_for_the_daemon_for_ever(timeout_us: int | None) -> None:
-    one = Fronted(Choices(away_s=0.01))
-    watching = await away(one)
-    asked = request(1)
-    object.__setattr__(asked, "timeout_us", timeout_us)
+async def test_a_request_does_not_wait_for_the_daemon_for_ever(one: Fronted, timeout_us: int | None) -> None:
+    await away(one)
     with pytest.raises(DaemonAway, match=r"Carpool's daemon .* carpool up") as caught:
-        await one.front.infer(asked)
+        await one.ask(1, timeout_us)
     assert caught.value.retry_after_s == 5
-    watching.cancel()
-    await one.close()
 
 
-async def test_a_request_that_came_before_the_daemon_went_away() -> None:
+@impatient
+async def test_a_request_that_came_before_the_daemon_went_away(one: Fronted) -> None:
     """It waits as long as the others, from then on; one with a deadline waits until that."""
-    one = Fronted(Choices(away_s=0.01))
     one.add("affine")
     await one.until_ready("affine")
     one.fakes.hold("infer")
-    patient = request(1)
-    object.__setattr__(patient, "timeout_us", LONG_US)
-    waiting = [asyncio.create_task(one.front.infer(each)) for each in (patient, request(2))]
+    patient, other = (asyncio.create_task(one.ask(1, timeout_us)) for timeout_us in (LONG_US, None))
     await until(one.fakes.computing)
     one.registry.away = True
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    one.watch()
     with pytest.raises(DaemonAway):
-        await waiting[1]
+        await other
     one.fakes.let_go("infer")
-    assert result(await waiting[0]) == [3]
-    watching.cancel()
-    await one.close()
+    assert await patient == [3]
 
 
-async def test_a_daemon_that_refuses_is_not_away() -> None:
-    one = Fronted(Choices(away_s=0.01))
-    watching = await away(one)
+@impatient
+async def test_a_daemon_that_refuses_is_not_away(one: Fronted) -> None:
+    await away(one)
     one.registry.refuses, one.registry.away = True, False
-    before = one.registry.asked
-    await until(lambda: one.registry.asked > before + 1)
-    asked = request(1)
-    object.__setattr__(asked, "timeout_us", 1_000)
+    await one.polled()
     with pytest.raises(DeadlineMissed):
-        await one.front.infer(asked)
-    watching.cancel()
-    await one.close()
+        await one.ask(1, 1_000)
 
 
 def said(one: Fronted) -> dict[str, str]:
@@ -423,17 +411,16 @@ async def test_the_daemon_hears_of_every_state(one: Fronted) -> None:
     one.preparing.failing["pair"] = "its factory raised ValueError: no"
     for name in ("affine", "pair"):
         one.registry.add(name)
-    watching = asyncio.create_task(one.front.watch(poll_s=3600))
+    one.watch(poll_s=3600)
     await until(lambda: one.registry.reports and said(one) == {"affine": "preparing", "pair": "preparing"})
     one.preparing.gate.set()
     broken = "unavailable its factory raised ValueError: no"
     await until(lambda: said(one) == {"affine": "ready", "pair": broken})
-    watching.cancel()
 
 
 async def test_reports_follow_what_is_registered(one: Fronted) -> None:
     one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    one.watch()
     await until(lambda: one.registry.reports and said(one) == {"affine": "ready"})
     one.preparing.gate = asyncio.Event()
     one.registry.add("affine", factory="shop:other")
@@ -442,17 +429,15 @@ async def test_reports_follow_what_is_registered(one: Fronted) -> None:
     one.preparing.gate.set()
     del one.registry.infos["affine"]
     await until(lambda: said(one) == {})
-    watching.cancel()
 
 
 async def test_a_model_whose_workers_cannot_be_started_is_unavailable(one: Fronted) -> None:
     one.fakes.unstartable = 10**9
     one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    one.watch()
     await until(lambda: one.registry.reports and said(one) == {"affine": "unavailable no daemon is running"})
     one.fakes.unstartable = 0
     await until(lambda: said(one) == {"affine": "ready"})
-    watching.cancel()
 
 
 async def test_a_state_that_was_reported_is_no_new_registration(one: Fronted) -> None:
@@ -467,25 +452,22 @@ async def test_a_state_that_was_reported_is_no_new_registration(one: Fronted) ->
 async def test_a_daemon_that_knows_no_reports_is_served_as_well(one: Fronted) -> None:
     one.registry.deaf = True
     one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    watching = one.watch()
     await one.until_ready("affine")
-    before = one.registry.asked
-    await until(lambda: one.registry.asked > before + 1)
+    await one.polled()
     assert await one.ask(1) == [3] and not watching.done()
-    watching.cancel()
 
 
 async def test_what_was_answered_of_late_is_reported(one: Fronted) -> None:
     one.metrics.recent = RecentFigures(lambda: 0.0)  # no time passes
     one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    one.watch()
     await one.until_ready("affine")
     assert await one.ask(1) == [3]
     one.metrics.answered("affine", 0.005)  # as the endpoint says
     await until(lambda: figures(one).p50_us == 5_000)
     assert one.registry.reports[-1]["affine"].weights_key == "00000000000000ff"
     assert figures(one).requests_per_s == 1 and (figures(one).waiting, figures(one).missed) == (0, 0)
-    watching.cancel()
 
 
 def figures(one: Fronted) -> ModelFigures:

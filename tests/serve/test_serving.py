@@ -14,7 +14,6 @@ import tritonclient.http.aio as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from carpool.protocol.models import ORDERS, FrontOptions
-from carpool.serve.oip.errors import StartError
 from carpool.serve.pool.pool import Pool, RestartPauses
 from carpool.serve.pool.worker_handle import WorkerSocket
 from carpool.serve.prepare.subprocess import prepare
@@ -196,22 +195,6 @@ async def scaled(client: Any, model: str) -> list[float]:
     given = triton.InferInput("input", [1, 2], "FP32")
     given.set_data_from_numpy(np.float32([[1, 2]]))
     return list((await client.infer(model, [given])).as_numpy("output")[0])
-
-
-async def test_what_cannot_be_started_says_why(root: Path, tmp_path: Path) -> None:
-    running = Running(Registry(root, {}), token_file=str(tmp_path / "none"))
-    with pytest.raises(StartError, match="cannot read the token"):
-        await running.task
-    running.door.close()
-
-
-async def test_lines_for_programs(root: Path) -> None:
-    running = Running(Registry(root, {}), as_json=True)
-    running.registry.host("broken", "raising")
-    assert (await running.until_said('"event":"serving"')).startswith('{"event":"serving","url":"http://127.0.0.1:')
-    line = await running.until_said('"event":"unavailable"')
-    assert line.startswith('{"event":"unavailable","model":"broken","reason":') and "no such architecture" in line
-    await running.stop()
 
 
 def test_the_command_line_knows_all_orders() -> None:

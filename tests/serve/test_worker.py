@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count
 from pathlib import Path
@@ -90,7 +90,10 @@ class Moving(Plain):
 
 
 class Front:
-    def __init__(self, device: WeightsDevice) -> None:
+    """``models``: those that it can load, by name."""
+
+    def __init__(self, device: WeightsDevice, models: Mapping[str, PreparedModel]) -> None:
+        self._models = models
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.channel = MessageChannel(self.socket, FromWorker)
         self.error: BaseException | None = None
@@ -117,13 +120,20 @@ class Front:
             pass
         return frame
 
-    def load(self, name: str, model: PreparedModel) -> Loaded | Failed:
+    def load(self, name: str, model: PreparedModel | None = None) -> Loaded | Failed:
+        """The model of that name, or another one by this name."""
+        model = model or self._models[name]
         message = Load(next(self._numbers), name, model.entry, model.model.max_batch)
         return self.ask(message, fd=model.image).message  # type: ignore[no-any-return]
 
     def infer(self, name: str, *requests: InferRequest, deadline_us: int | None = None) -> Frame:
         inputs = [each.inputs for each in requests]
         return self.ask(Infer(next(self._numbers), name, heads(inputs), deadline_us), inputs)
+
+    def begin(self, name: str, *requests: InferRequest, deadline_us: int | None = None) -> None:
+        """Ask as number 70, and do not wait for the answer."""
+        inputs = [each.inputs for each in requests]
+        self.channel.send(Infer(70, name, heads(inputs), deadline_us), inputs)
 
     def failed(self, name: str, *requests: InferRequest) -> tuple[str, str]:
         answer = self.infer(name, *requests).message
@@ -149,8 +159,8 @@ def device() -> Noting:
 
 
 @pytest.fixture
-def front(device: Noting) -> Iterator[Front]:
-    made = Front(device)
+def front(device: Noting, models: dict[str, PreparedModel]) -> Iterator[Front]:
+    made = Front(device, models)
     yield made
     made.close()
 
@@ -161,7 +171,7 @@ def test_outputs_are_those_of_the_model_alone(name: str, front: Front, models: d
     x, groups = zoo.INPUTS[name](), len(models[name].entry.layout.bounds) - 1
     asked = request(name, **{models[name].model.inputs[0].name: x})
     for _ in range(2):
-        assert isinstance(front.load(name, models[name]), Loaded)
+        assert isinstance(front.load(name), Loaded)
         cold, warm = front.infer(name, asked), front.infer(name, asked)
         for frame in (cold, warm):
             assert frame.requests == [alone(name, SEED, x)]
@@ -171,8 +181,8 @@ def test_outputs_are_those_of_the_model_alone(name: str, front: Front, models: d
         front.channel.send(Unload(name))
 
 
-def test_batches(front: Front, models: dict[str, PreparedModel]) -> None:
-    front.load("trying", models["trying"])
+def test_batches(front: Front) -> None:
+    front.load("trying")
     rows = [torch.rand(count, WIDTH) for count in (1, 2, 1)]
     answers = front.infer("trying", *(asking("trying", x) for x in rows)).requests
     whole = alone("trying", SEED, torch.cat(rows), torch.zeros(4, dtype=torch.int64))
@@ -184,7 +194,7 @@ def test_batches(front: Front, models: dict[str, PreparedModel]) -> None:
 
 def test_what_a_worker_asks_for(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
     entry = models["brain"].entry
-    front.load("brain", models["brain"])
+    front.load("brain")
     for deadline_us in (None, 123):
         front.infer("brain", request("brain", input=zoo.INPUTS["brain"]()), deadline_us=deadline_us)
     front.channel.send(Unload("brain"))
@@ -204,23 +214,18 @@ def test_what_a_worker_asks_for(front: Front, device: Noting, models: dict[str, 
 @pytest.mark.parametrize(
     ("what", "text"), [(1, "LookupError: no such word"), (2, "SystemExit: enough")], ids=["raises", "exits"]
 )
-def test_a_model_that_fails(
-    what: int, text: str, front: Front, device: Noting, models: dict[str, PreparedModel]
-) -> None:
-    front.load("trying", models["trying"])
+def test_a_model_that_fails(what: int, text: str, front: Front, device: Noting) -> None:
+    front.load("trying")
     x = torch.rand(1, WIDTH)
     assert front.failed("trying", asking("trying", x, what)) == ("model_failed", text)
     assert device.log[-1] == "release"
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
 
 
-def test_a_computation_is_left_between_layers_when_nobody_waits(
-    front: Front, device: Noting, models: dict[str, PreparedModel]
-) -> None:
-    front.load("stepping", models["stepping"])
+def test_a_computation_is_left_between_layers_when_nobody_waits(front: Front, device: Noting) -> None:
+    front.load("stepping")
     x = torch.rand(1, WIDTH)
-    endless = [asking("stepping", x, 1).inputs]
-    front.channel.send(Infer(70, "stepping", heads(endless), None), endless)
+    front.begin("stepping", asking("stepping", x, 1))
     front.channel.send(Leave(69))  # of an earlier one, too late
     front.channel.send(Leave(70))
     answer = front.answer()
@@ -230,14 +235,11 @@ def test_a_computation_is_left_between_layers_when_nobody_waits(
     assert isinstance(front.infer("stepping", asking("stepping", x)).message, Answer)
 
 
-def test_a_computation_makes_way_between_layers_and_goes_on(
-    front: Front, device: Noting, models: dict[str, PreparedModel]
-) -> None:
-    front.load("residual", models["residual"])
+def test_a_computation_makes_way_between_layers_and_goes_on(front: Front, device: Noting) -> None:
+    front.load("residual")
     x = zoo.INPUTS["residual"]()
-    asked = [request("residual", input=x).inputs]
     device.log.clear()
-    front.channel.send(Infer(70, "residual", heads(asked), 10**15), asked)
+    front.begin("residual", request("residual", input=x), deadline_us=10**15)
     front.channel.send(MakeWay(70))
     answer = front.answer()
     assert answer is not None and isinstance(answer.message, Answer)
@@ -247,11 +249,9 @@ def test_a_computation_makes_way_between_layers_and_goes_on(
 
 
 def test_a_device_that_refuses_a_computation_that_has_made_way(
-    front: Front, device: Noting, models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch
+    front: Front, device: Noting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    front.load("residual", models["residual"])
-    asked = [request("residual", input=zoo.INPUTS["residual"]()).inputs]
-
+    front.load("residual")
     takes = count(1)
 
     def take() -> None:
@@ -261,39 +261,35 @@ def test_a_device_that_refuses_a_computation_that_has_made_way(
             front.channel.send(MakeWay(70))
 
     monkeypatch.setattr(device, "take", take)
-    front.channel.send(Infer(70, "residual", heads(asked), 10**15), asked)
+    front.begin("residual", request("residual", input=zoo.INPUTS["residual"]()), deadline_us=10**15)
     front.channel.send(MakeWay(70))
     answer = front.answer()
     assert answer is not None and answer.message == Failed(70, "model_too_large", "it has 3 bytes")
 
 
-def test_a_computation_is_left_when_the_front_has_gone(front: Front, models: dict[str, PreparedModel]) -> None:
-    front.load("stepping", models["stepping"])
-    endless = [asking("stepping", torch.rand(1, WIDTH), 1).inputs]
-    front.channel.send(Infer(70, "stepping", heads(endless), None), endless)
+def test_a_computation_is_left_when_the_front_has_gone(front: Front) -> None:
+    front.load("stepping")
+    front.begin("stepping", asking("stepping", torch.rand(1, WIDTH), 1))
     front.socket.shutdown(socket.SHUT_WR)
     front.close()
 
 
-def test_a_model_that_spoils_the_device(
-    front: Front, models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_spoils_the_device(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be computed in this process any more, so it ends."""
 
     def check(_: OnHost) -> None:
         raise NoGpu("device-side assert triggered")
 
     monkeypatch.setattr(OnHost, "check", check)
-    front.load("trying", models["trying"])
-    inputs = [asking("trying", torch.rand(1, WIDTH), 1).inputs]
-    front.channel.send(Infer(7, "trying", heads(inputs), None), inputs)
+    front.load("trying")
+    front.begin("trying", asking("trying", torch.rand(1, WIDTH), 1))
     assert front.answer() is None
     front.close()
     assert isinstance(front.error, NoGpu)
 
 
-def test_inputs_that_are_wrong(front: Front, models: dict[str, PreparedModel]) -> None:
-    front.load("trying", models["trying"])
+def test_inputs_that_are_wrong(front: Front) -> None:
+    front.load("trying")
     x, what = torch.rand(1, WIDTH), torch.zeros(1, dtype=torch.int64)
     kind, text = front.failed("trying", request("trying", x=x), request("trying", x=x, what=what))
     assert (kind, "different inputs" in text) == ("wrong_input", True)
@@ -334,8 +330,8 @@ def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> N
     Groups(fd, model.image, model.entry.layout.bounds, model.entry.key).close()  # the header is there
     copying = held(fd)
     device = Counting({model.entry.number: fd})
-    front = Front(device)
-    front.load("trying", model)
+    front = Front(device, models)
+    front.load("trying")
     device.known = threads()
     x = torch.rand(1, WIDTH)
     assert front.failed("trying", request("trying", x=x), asking("trying", x))[0] == "wrong_input"
@@ -345,8 +341,8 @@ def test_nothing_is_copied_without_a_turn(models: dict[str, PreparedModel]) -> N
     front.close()
 
 
-def test_a_device_that_refuses(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
-    front.load("trying", models["trying"])
+def test_a_device_that_refuses(front: Front, device: Noting) -> None:
+    front.load("trying")
     asked = asking("trying", torch.rand(1, WIDTH))
     device.refusal = TooLarge("it has 3 bytes")
     assert front.failed("trying", asked) == ("model_too_large", "it has 3 bytes")
@@ -358,7 +354,7 @@ def test_a_device_that_refuses(front: Front, device: Noting, models: dict[str, P
 
 def test_a_model_that_cannot_be_loaded(front: Front, models: dict[str, PreparedModel]) -> None:
     """The one of that name stays."""
-    front.load("trying", models["trying"])
+    front.load("trying")
     wrong = models["trying"]._replace(entry=models["brain"].entry)
     entry = wrong.entry
     for factory, text in (("residual", "makes another model"), ("raising", "LookupError: no such architecture")):
@@ -370,14 +366,15 @@ def test_a_model_that_cannot_be_loaded(front: Front, models: dict[str, PreparedM
 
 
 def test_one_name_for_another_model(models: dict[str, PreparedModel]) -> None:
+    """Nothing is left of them, nor of the worker."""
     before = usage()
-    front = Front(Plain())
+    front = Front(Plain(), models)
     x = torch.rand(1, WIDTH)
     for name in ("trying", "other", "other"):
         front.load("it", models[name])
         assert front.infer("it", asking("it", x)).requests == [alone(name, SEED, x, torch.zeros(1, dtype=torch.int64))]
     front.close()
-    assert usage() == before
+    assert (usage(), front.error) == (before, None)
 
 
 def test_two_names_for_the_same_weights(front: Front, device: Noting, models: dict[str, PreparedModel]) -> None:
@@ -396,26 +393,14 @@ def test_two_names_for_the_same_weights(front: Front, device: Noting, models: di
     assert not [each for each in device.log if str(each).startswith("forget")]
 
 
-def test_weights_that_have_moved(models: dict[str, PreparedModel]) -> None:
-    front = Front(Moving())
-    x = torch.rand(2, WIDTH)
-    expected = [alone("other", SEED, x, torch.zeros(2, dtype=torch.int64))]
-    front.load("other", models["other"])
-    for _ in range(5):
-        frame = front.infer("other", asking("other", x))
-        assert frame.requests == expected
-        assert frame.message.cost.copied_groups > 0
-    front.close()
-
-
 def test_weights_on_a_gpu(models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is none: they come when an operation follows them, to another address each time."""
     late.stand_in(monkeypatch)
-    front = Front(late.Gpu())
+    front = Front(late.Gpu(), models)
     x = torch.rand(3, WIDTH)
     expected = alone("trying", SEED, x, torch.zeros(3, dtype=torch.int64))
     groups = len(models["trying"].entry.layout.bounds) - 1
-    front.load("trying", models["trying"])
+    front.load("trying")
     for _ in range(3):
         frame = front.infer("trying", asking("trying", x))
         assert frame.requests == [expected]
@@ -438,10 +423,10 @@ def resident_bytes() -> int:
 @pytest.mark.parametrize(("moving", "rounds"), all_but_first([(False, 300), (True, 100), (False, 1500)], stay=2))
 def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, PreparedModel]) -> None:
     """Two models in turns, whose weights stay, or are in another place each time."""
-    front = Front(Moving() if moving else Plain())
+    front = Front(Moving() if moving else Plain(), models)
     x = torch.rand(256, WIDTH)
     for name in ("trying", "other"):
-        front.load(name, models[name])
+        front.load(name)
 
     def switches(count: int) -> None:
         for _ in range(count):
@@ -457,21 +442,11 @@ def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, Prep
     front.close()
 
 
-def test_nothing_is_left_of_a_worker(models: dict[str, PreparedModel]) -> None:
-    before = usage()
-    front = Front(Plain())
-    front.load("trying", models["trying"])
-    front.infer("trying", asking("trying", torch.rand(1, WIDTH)))
-    front.close()
-    assert usage() == before
-    assert front.error is None
-
-
 @pytest.mark.parametrize("data", [PREFIX.pack(3, 0) + b"abc", PREFIX.pack(9, 9), b"\xff" * PREFIX.size])
 def test_a_front_that_sends_nonsense(data: bytes, models: dict[str, PreparedModel]) -> None:
     before = usage()
-    front = Front(Plain())
-    front.load("trying", models["trying"])
+    front = Front(Plain(), models)
+    front.load("trying")
     front.socket.sendall(data)
     front.close()
     assert isinstance(front.error, Broken)

@@ -145,14 +145,6 @@ def test_a_full_queue_says_when_to_come_again(serving: Start) -> None:
         assert [future.result().status for future in waiting] == [200, 200]
 
 
-def test_a_deadline_that_passes_in_the_queue(serving: Start) -> None:
-    server = serving()
-    with server.held():
-        answer = infer(server, timed(1000))
-    assert answer.status == 504
-    assert metrics(server)['carpool_request_errors_total{kind="deadline_missed",model="affine"}'] == 1
-
-
 # Bodies
 
 
@@ -164,21 +156,14 @@ def test_compressed_requests(server: Server, encoding: str, compress: Any) -> No
     assert answer.json["outputs"][0]["data"] == [3, 5, 7]
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-@pytest.mark.parametrize("body", [b"no such thing", gzip.compress(b"{}", mtime=0)[:-9], b"\x1f\x8b\x08"])
-def test_what_is_not_compressed_as_it_says(server: Server, encoding: str, body: bytes) -> None:
-    answer = infer(server, body, **{"Content-Encoding": encoding})
-    assert answer.status == 400 and answer.json["error"]
-
-
-@pytest.mark.parametrize("encoding", ["br", "compress", "gzip, gzip", "x"])
-def test_an_unknown_encoding(server: Server, encoding: str) -> None:
-    answer = infer(server, b"1234", **{"Content-Encoding": encoding})
-    assert answer.status == 415 and "known: identity, gzip, deflate" in answer.json["error"]
-
-
-def test_an_encoding_that_aiohttp_knows_and_cannot_decompress_here(server: Server) -> None:
-    assert infer(server, b"1234", **{"Content-Encoding": "zstd"}).status in (400, 415)
+@pytest.mark.parametrize(
+    ("encoding", "statuses"),
+    [("gzip", {400}), ("deflate", {400}), ("br", {415}), ("gzip, gzip", {415}), ("zstd", {400, 415})],
+)
+def test_what_cannot_be_decompressed(server: Server, encoding: str, statuses: set[int]) -> None:
+    """Also by an encoding that aiohttp knows, and cannot decompress here."""
+    answer = infer(server, b"no such thing", **{"Content-Encoding": encoding})
+    assert answer.status in statuses and answer.json["error"]
 
 
 def test_a_body_has_a_limit_also_when_it_is_compressed(server: Server) -> None:
@@ -313,20 +298,6 @@ def test_stopping_does_not_wait_for_ever(serving: Start, caplog: pytest.LogCaptu
             waiting.result()
     server.backend.wait_until_waiting(0)
     assert "not answered within 0.01 s: 1 requests" in caplog.text
-
-
-def test_the_request_of_a_client_that_has_gone_is_not_computed(serving: Start) -> None:
-    server = serving()
-    body = json.dumps(X).encode()
-    head = f"POST {AFFINE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    host, _, port = server.address.rpartition(":")
-    with server.held():
-        with socket.create_connection((host, int(port))) as connection:
-            connection.sendall(head + body)
-            server.backend.wait_until_waiting(1)
-        server.backend.wait_until_waiting(0)
-    assert not server.backend.answered
-    assert metrics(server)['carpool_request_errors_total{kind="client_gone",model="affine"}'] == 1
 
 
 def test_latencies_are_counted(serving: Start) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tests.serve.backend import MODELS
-from tests.serve.conftest import OPTIONS, Server, Start
+from tests.serve.conftest import Server, Start
 
 DTYPES = [np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64, np.float16,
           np.float32, np.float64, np.object_]  # fmt: skip
@@ -89,18 +88,6 @@ def test_errors(client: triton.InferenceServerClient, server: Server) -> None:
     with server.held(), pytest.raises(InferenceServerException, match="deadline") as caught:
         client.infer("affine", [given("x", np.ones((1, 3), np.float32))], timeout=1000)
     assert caught.value.status() == "504"
-
-
-def test_a_token(serving: Start) -> None:
-    server = serving(replace(OPTIONS, token="s" * 16))
-    x = given("x", np.ones((1, 3), np.float32))
-    with triton.InferenceServerClient(server.address) as client:
-        assert client.infer("affine", [x], headers={"Authorization": "Bearer " + "s" * 16}).as_numpy("y").shape == (
-            1,
-            3,
-        )
-        with pytest.raises(InferenceServerException, match="Authorization"):
-            client.infer("affine", [x])
 
 
 async def test_concurrent_clients_get_their_own_answers(serving: Start) -> None:

@@ -185,19 +185,12 @@ def test_a_kept_profile_is_used_and_a_broken_one_replaced(tmp_path: Path) -> Non
         made = prepare(source("brain"), inputs, kept=kept)
         os.close(made.image)
         entries.append(made.entry)
+    other = prepare(source("brain"), (inputs[0][:1],), kept=kept)
+    os.close(other.image)
+    assert other.entry.profile.key != entries[0].profile.key, "of another batch"
     assert entries[0] == entries[1]
     assert entries[4] == entries[5] != entries[0]  # measured again: times differ
     assert list(tmp_path.iterdir()) == [kept]
-
-
-def test_a_profile_of_another_batch_is_measured_again(tmp_path: Path) -> None:
-    kept, inputs = tmp_path / "profile.json", zoo.INPUTS["brain"]()
-    keys = []
-    for batch in (inputs, inputs[:1]):
-        made = prepare(source("brain"), (batch,), kept=kept)
-        os.close(made.image)
-        keys.append(made.entry.profile.key)
-    assert keys[0] != keys[1]
 
 
 @some_models

@@ -162,24 +162,18 @@ def test_a_batch_needs_inputs_that_have_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "text"),
+    ("datatype", "size", "data", "text"),
     [
-        (b"\1\0\0", "ends within the length of an element"),
-        (b"\5\0\0\0abc", "ends within an element of 5 bytes"),
-        (pack_strings([b"a", b"b"]), "has 2 elements where its shape has 1"),
+        ("BYTES", 1, b"\1\0\0", "ends within the length of an element"),
+        ("BYTES", 1, b"\5\0\0\0abc", "ends within an element of 5 bytes"),
+        ("BYTES", 1, pack_strings([b"a", b"b"]), "has 2 elements where its shape has 1"),
+        ("BOOL", 2, b"\0\2", "a BOOL is a byte of value 0 or 1"),
     ],
 )
-def test_bytes_whose_lengths_are_wrong(data: bytes, text: str) -> None:
-    model = ModelMetadata("m", (TensorSpec("s", "BYTES", (1,)),), ())
-    message = encode_request([Tensor("s", "BYTES", (1,), data)])
-    with pytest.raises(WrongInput, match=f"input 's': {text}"):
-        decode_request(model, message.body, message.header_bytes)
-
-
-def test_a_bool_is_zero_or_one() -> None:
-    model = ModelMetadata("m", (TensorSpec("b", "BOOL", (2,)),), ())
-    message = encode_request([Tensor("b", "BOOL", (2,), b"\0\2")])
-    with pytest.raises(WrongInput, match="input 'b': a BOOL is a byte of value 0 or 1"):
+def test_binary_data_that_is_no_such_datatype(datatype: str, size: int, data: bytes, text: str) -> None:
+    model = ModelMetadata("m", (TensorSpec("x", datatype, (size,)),), ())
+    message = encode_request([Tensor("x", datatype, (size,), data)])
+    with pytest.raises(WrongInput, match=f"input 'x': {text}"):
         decode_request(model, message.body, message.header_bytes)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from carpool.protocol.models import ModelState, unavailable
 from carpool.protocol.unix_http import ClientError, DaemonNotAnswering
-from carpool.serve.pool.launcher import CannotStart, DaemonLauncher, DaemonQueries, DaemonRegistry
+from carpool.serve.pool.launcher import CannotStart, DaemonJob, DaemonLauncher, DaemonQueries, DaemonRegistry
 from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
 
 START: tuple[Any, ...] = (["python", "-m", "carpool.serve.worker"], "/shop", {"A": "b"}, "model worker", 7)
@@ -37,6 +37,13 @@ def standin() -> Iterator[StandIn]:
 @pytest.fixture
 def daemon(standin: StandIn) -> DaemonQueries:
     return DaemonQueries(standin.home, poll_s=0.001)
+
+
+@pytest.fixture
+async def worker(standin: StandIn, daemon: DaemonQueries) -> DaemonJob:
+    """Job 17."""
+    standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
+    return await DaemonLauncher(daemon).start(*START)
 
 
 def asked(standin: StandIn) -> list[str]:
@@ -83,9 +90,7 @@ async def test_workers_are_on_gpus_where_there_is_nothing_else(standin: StandIn,
     assert found == [False, False, True, True]
 
 
-async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn, daemon: DaemonQueries) -> None:
-    standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
-    worker = await DaemonLauncher(daemon).start(*START)
+async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn, worker: DaemonJob) -> None:
     argv, cwd, env, name, priority = START
     assert worker.name == "job 17"
     assert standin.requests[0].body == {"argv": argv, "cwd": cwd, "env": env, "name": name, "service": priority}
@@ -99,18 +104,16 @@ async def test_a_worker_is_a_job_with_a_priority_among_services(standin: StandIn
         ({"reason": {"code": "memory", "text": "it ran out of memory"}}, "it ran out of memory (carpool logs 17)"),
     ],
 )
-async def test_its_end_is_waited_for(standin: StandIn, daemon: DaemonQueries, facts: dict[str, Any], text: str) -> None:
-    standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
+async def test_its_end_is_waited_for(standin: StandIn, worker: DaemonJob, facts: dict[str, Any], text: str) -> None:
     ended = msgspec.to_builtins(job(17)) | {"phase": "ended", "outcome": "failed"} | facts
     answers = [problem(500, "busy", "not now"), as_json(msgspec.to_builtins(job(17))), as_json(ended)]
-    worker = await DaemonLauncher(daemon).start(*START)
     standin.reactions["GET /v1/jobs/17"] = lambda request: answers.pop(0)
     assert await worker.ended() == text and not answers
 
 
-async def test_its_end_is_waited_for_while_the_daemon_is_away(standin: StandIn, daemon: DaemonQueries) -> None:
-    standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
-    worker = await DaemonLauncher(daemon).start(*START)
+async def test_its_end_is_waited_for_while_the_daemon_is_away(
+    standin: StandIn, daemon: DaemonQueries, worker: DaemonJob
+) -> None:
     ended = msgspec.to_builtins(job(17)) | {"outcome": "cancelled", "exit_code": 0}
     standin.reactions["GET /v1/jobs/17"] = as_json(ended)
     socket, away = standin.home / "carpool.sock", standin.home / "away.sock"
@@ -123,10 +126,8 @@ async def test_its_end_is_waited_for_while_the_daemon_is_away(standin: StandIn, 
     assert await waiting == "exit code 0 (carpool logs 17)"
 
 
-async def test_a_job_that_the_daemon_has_forgotten_has_ended(standin: StandIn, daemon: DaemonQueries) -> None:
-    standin.reactions["POST /v1/jobs"] = as_json({"id": 17}, 201)
+async def test_a_job_that_the_daemon_has_forgotten_has_ended(standin: StandIn, worker: DaemonJob) -> None:
     standin.reactions["GET /v1/jobs/17"] = problem(404, "unknown_job", "there is no job 17")
-    worker = await DaemonLauncher(daemon).start(*START)
     assert await worker.ended() == "there is no job 17"
     await worker.cancel()
     assert asked(standin)[-1] == "POST /v1/jobs/17/cancel", "that it fails is no harm"

@@ -37,6 +37,12 @@ async def ready(pool: Pool, workers: int = 3) -> None:
     await until(lambda: pool.states()[WorkerState.IDLE] == workers)
 
 
+async def loaded(pool: Pool, workers: int = 3) -> None:
+    """All workers have the model `affine`, and are idle."""
+    await pool.add("affine@1", AFFINE).loaded
+    await ready(pool, workers)
+
+
 async def test_one_more_worker_than_compute_at_once(pool: Pool, fakes: Fakes) -> None:
     assert states(pool) == {"starting": 3} and not pool.has_idle
     hosting = pool.add("affine@1", AFFINE)
@@ -59,8 +65,7 @@ async def test_workers_are_started_in_their_environment(pool: Pool, fakes: Fakes
 
 
 async def test_a_new_model_is_loaded_by_one_worker_after_the_other(pool: Pool, fakes: Fakes) -> None:
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool)
+    await loaded(pool)
     fakes.hold("load")
     hosting = pool.add("pair@2", PAIR)
     await until(lambda: fakes.doing)
@@ -79,8 +84,7 @@ async def test_a_new_model_is_loaded_by_one_worker_after_the_other(pool: Pool, f
 
 
 async def test_workers_that_are_older_than_a_model_are_replaced_one_after_the_other(pool: Pool, fakes: Fakes) -> None:
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool)
+    await loaded(pool)
     busy, fakes.slow = pool.take("affine@1"), True
     hosting = pool.add("pair@2", PAIR, asyncio.get_running_loop().time())
     for begun in (1, 2):
@@ -109,8 +113,7 @@ async def test_a_worker_that_finds_other_code_than_was_prepared_says_so(pool: Po
 
 
 async def test_a_model_that_has_gone_is_forgotten(pool: Pool, fakes: Fakes) -> None:
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool)
+    await loaded(pool)
     busy = pool.take("affine@1")
     pool.remove("affine@1")
     pool.remove("unknown")
@@ -154,8 +157,7 @@ async def test_deaths_far_from_each_other_are_not_the_models_fault(pool: Pool, f
 
 @pytest.mark.parametrize("state", ["idle", "computing", "loading"])
 async def test_a_worker_that_dies_is_replaced(pool: Pool, fakes: Fakes, state: str) -> None:
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool)
+    await loaded(pool)
     worker = pool.take("affine@1")
     if state == "idle":
         pool.give_back(worker)
@@ -180,8 +182,7 @@ async def test_a_worker_that_dies_is_replaced(pool: Pool, fakes: Fakes, state: s
 
 async def test_a_dead_worker_is_not_taken(fakes: Fakes) -> None:
     pool = fakes.pool(standby=1)
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool, 2)
+    await loaded(pool, 2)
     for handle in fakes.handles:
         handle.die()
     assert not pool.has_idle, "nobody has had the time to notice, but they are dead"
@@ -189,8 +190,7 @@ async def test_a_dead_worker_is_not_taken(fakes: Fakes) -> None:
 
 
 async def test_who_gives_up_a_worker_has_another(pool: Pool, fakes: Fakes) -> None:
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool)
+    await loaded(pool)
     worker = pool.take("affine@1")
     pool.give_back(worker, lost=True)  # it hangs
     await until(lambda: len(fakes.handles) == 4)
@@ -199,8 +199,7 @@ async def test_who_gives_up_a_worker_has_another(pool: Pool, fakes: Fakes) -> No
 
 
 async def test_an_idle_worker_that_is_stopped_is_replaced_before_it_is_needed(pool: Pool, fakes: Fakes) -> None:
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool)
+    await loaded(pool)
     worker = pool.take("affine@1")
     (idle, _) = [handle for handle in fakes.handles if handle is not worker.handle]
     idle.stopped = True
@@ -214,8 +213,7 @@ async def test_an_idle_worker_that_is_stopped_is_replaced_before_it_is_needed(po
 async def test_the_job_of_a_worker_that_died_ends_as_it_did(fakes: Fakes, given_up: bool) -> None:
     """It is not cancelled before the daemon has heard of its end; one that only hangs is, at once."""
     pool = fakes.pool(standby=0, pauses=RestartPauses(0.0, 0.0, 3600.0))
-    await pool.add("affine@1", AFFINE).loaded
-    await ready(pool, 1)
+    await loaded(pool, 1)
     worker = pool.take("affine@1")
     (job,), (handle,) = fakes.jobs, fakes.handles
     if not given_up:

@@ -35,7 +35,7 @@ from carpool.serve.wire.messages import (
 )
 from tests.descriptors import descriptors
 from tests.serve.fakes import until
-from tests.tiers import all_but_first
+from tests.tiers import RARER_WAY, all_but_first
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,9 +49,6 @@ def _pytorch() -> None:
     from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
 
     X, WHAT = torch.ones(1, WIDTH), torch.zeros(1, dtype=torch.int64)
-
-
-RARER = "a rarer way into a state that another test reaches"
 
 
 class Started(NamedTuple):
@@ -167,7 +164,7 @@ async def test_killed_before_it_says_hello(door: WorkerSocket, python: str, tmp_
     expected.handle.cancel()
 
 
-@pytest.mark.nightly(RARER, stays="test_killed_while_it_computes")
+@pytest.mark.nightly(RARER_WAY, stays="test_killed_while_it_computes")
 async def test_killed_while_it_loads(start: Start, stage: Stage) -> None:
     model = prepared("staying")
     process, handle = await start(stage.env)
@@ -251,14 +248,6 @@ async def test_a_worker_that_leaves_a_child_behind(door: WorkerSocket, python: s
     process.kill()
     await handle.lost.wait()
     os.kill(child, signal.SIGKILL)
-    await process.wait()
-
-
-@pytest.mark.nightly(RARER, stays="test_a_workers_life")
-async def test_a_worker_ends_by_sigterm(start: Start) -> None:
-    process, handle = await start()
-    process.terminate()
-    await handle.lost.wait()
     await process.wait()
 
 

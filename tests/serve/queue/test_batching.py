@@ -67,12 +67,6 @@ def test_nothing_overtakes_to_fill_a_gap() -> None:
     assert ids(made.take(0)) == [2, 3]
 
 
-def test_a_request_above_the_limit_is_a_batch_of_its_own() -> None:
-    made = batcher(max_batch=4)
-    fill(made, WaitingRequest(1, "cat", 9), WaitingRequest(2, "cat", 1))
-    assert ids(made.take(0)) == [1]
-
-
 def test_only_equal_forms_of_one_model_make_a_batch() -> None:
     made = batcher(max_batch=4)
     fill(
@@ -93,12 +87,6 @@ def test_the_queue_has_a_limit() -> None:
     assert made.waiting() == {"cat": 2, "dog": 1}
     assert made.withdraw(1) and not made.withdraw(1)
     assert made.add(WaitingRequest(4, "cat", 1), 0) is None
-
-
-def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
-    made = batcher(compute_us=300)
-    assert made.add(WaitingRequest(1, "cat", 1, deadline_us=1299), 1000) is QueueRefusal.DEADLINE_MISSED
-    assert made.add(WaitingRequest(2, "cat", 1, deadline_us=1300), 1000) is None
 
 
 def test_a_deadline_is_not_waited_away() -> None:

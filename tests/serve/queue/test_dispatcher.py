@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,11 +87,23 @@ class Served:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    served = await Served.start()
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    served = await Served.start(**getattr(request, "param", {}))
     yield served
     await served.dispatcher.close()
     await until(lambda: len(asyncio.all_tasks()) <= 2)  # the test's own ones
+
+
+def limited(name: str, **limits: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("served", [limits], ids=[name], indirect=True)
+
+
+@pytest.fixture
+def unleavable(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """Computations that are not left are given up after a moment."""
+    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
+    served.fakes.can_be_left = False
+    return served
 
 
 async def test_an_answer(served: Served) -> None:
@@ -117,8 +130,8 @@ async def test_never_more_than_may_compute(served: Served) -> None:
     await task
 
 
-async def test_the_order_by_priority() -> None:
-    served = await Served.start(order=Order.PRIORITY, max_batch=1)
+@limited("by priority", order=Order.PRIORITY, max_batch=1)
+async def test_the_order_by_priority(served: Served) -> None:
     done: list[int] = []
     await served.fill()
     for priority in (0, 3, 1, 2):
@@ -128,7 +141,6 @@ async def test_the_order_by_priority() -> None:
     served.fakes.let_go("infer")
     await until(lambda: len(done) == 4)
     assert done == [1, 2, 3, 0]
-    await served.dispatcher.close()
 
 
 async def test_a_full_queue(served: Served) -> None:
@@ -180,21 +192,19 @@ async def test_workers_hear_of_the_first_deadline(served: Served) -> None:
     assert deadline is not None and abs(deadline - before - LONG_US) < LONG_US // 2
 
 
-async def test_a_maximum_delay_makes_batches() -> None:
-    served = await Served.start(max_delay_us=LONG_US)
+@limited("long delay", max_delay_us=LONG_US)
+async def test_a_maximum_delay_makes_batches(served: Served) -> None:
     tasks = [served.ask(request(value)) for value in range(3)]
     await served.wait_until_waiting(3)
     assert not served.fakes.batches
     assert result(await served.ask(request(3))) == [7], "the batch is full"
     await asyncio.gather(*tasks)
     assert served.sizes == [4]
-    await served.dispatcher.close()
 
 
-async def test_after_the_maximum_delay_a_request_is_computed_alone() -> None:
-    served = await Served.start(max_delay_us=5_000)
+@limited("short delay", max_delay_us=5_000)
+async def test_after_the_maximum_delay_a_request_is_computed_alone(served: Served) -> None:
     assert result(await served.ask(request(1))) == [3]
-    await served.dispatcher.close()
 
 
 async def test_the_request_of_a_client_that_has_gone_is_not_computed(served: Served) -> None:
@@ -229,11 +239,8 @@ async def test_a_computation_past_its_deadline_is_left(served: Served) -> None:
     assert served.dispatcher.pool.states()["idle"] == 3
 
 
-async def test_a_model_that_cannot_be_left_ends_with_its_worker_once_others_wait(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
-    served.fakes.can_be_left = False
+async def test_a_model_that_cannot_be_left_ends_with_its_worker_once_others_wait(unleavable: Served) -> None:
+    served = unleavable
     tasks = await served.fill()
     handles = list(served.fakes.computing())
     for task in tasks:
@@ -245,11 +252,8 @@ async def test_a_model_that_cannot_be_left_ends_with_its_worker_once_others_wait
     assert result(await next_one) == [3]
 
 
-async def test_nobody_waits_long_for_a_computation_that_is_not_left(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
-    served.fakes.can_be_left = False
+async def test_nobody_waits_long_for_a_computation_that_is_not_left(unleavable: Served) -> None:
+    served = unleavable
     first, second = await served.fill()
     handle = served.fakes.computing()[0]
     next_one = served.ask(request(1))
@@ -262,11 +266,8 @@ async def test_nobody_waits_long_for_a_computation_that_is_not_left(
     await until(lambda: len(served.fakes.handles) == 4)
 
 
-async def test_a_worker_that_waits_for_its_turn_is_not_given_up(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
-    served.fakes.can_be_left = False
+async def test_a_worker_that_waits_for_its_turn_is_not_given_up(unleavable: Served) -> None:
+    served = unleavable
     first, second = await served.fill()
     handle = served.fakes.computing()[0]
     handle.has_begun = False
@@ -350,29 +351,29 @@ async def test_a_worker_that_dies_is_no_harm(served: Served) -> None:
     assert served.count("carpool_retries_total") == 1
 
 
-async def test_a_request_that_kills_workers_takes_no_others_along(served: Served) -> None:
+async def between_others(served: Served) -> object:
+    """The second of three requests that are computed together; the others are answered."""
     await served.fill()
-    served.fakes.deadly = is_value(1)  # type: ignore[assignment]
     tasks = [served.ask(request(value)) for value in range(3)]
     await served.wait_until_waiting(3)
     served.fakes.let_go("infer")
     assert result(await tasks[0]) == [1] and result(await tasks[2]) == [5]
+    return await tasks[1]
+
+
+async def test_a_request_that_kills_workers_takes_no_others_along(served: Served) -> None:
+    served.fakes.deadly = is_value(1)  # type: ignore[assignment]
     with pytest.raises(WorkerLost, match="so did the one that tried again"):
-        await tasks[1]
+        await between_others(served)
     assert sorted(served.sizes) == [1, 1, 1, 1, 1, 3] and served.count("carpool_retries_total") == 3
     assert len({worker for worker, *_ in served.fakes.batches}) > 2
     await until(lambda: served.dispatcher.pool.states()["idle"] == 3)
 
 
 async def test_a_request_that_the_model_cannot_compute_takes_no_others_along(served: Served) -> None:
-    await served.fill()
     served.fakes.wrong = is_value(1)  # type: ignore[assignment]
-    tasks = [served.ask(request(value)) for value in range(3)]
-    await served.wait_until_waiting(3)
-    served.fakes.let_go("infer")
-    assert result(await tasks[0]) == [1] and result(await tasks[2]) == [5]
     with pytest.raises(ModelFailed):
-        await tasks[1]
+        await between_others(served)
     with pytest.raises(ModelFailed):
         await served.ask(request(1))
     assert len(served.fakes.handles) == 3 and served.count("carpool_retries_total") == 3
@@ -400,8 +401,8 @@ async def test_a_mistake_is_no_end(served: Served, monkeypatch: pytest.MonkeyPat
     await until(lambda: len(served.fakes.alive()) == 3)
 
 
-async def test_a_worker_that_never_answers_is_replaced() -> None:
-    served = await Served.start(hung_s=0.05)
+@limited("hung soon", hung_s=0.05)
+async def test_a_worker_that_never_answers_is_replaced(served: Served) -> None:
     served.fakes.hold("infer")
     with pytest.raises(WorkerLost, match=r"has not answered for 0\.05 s"):
         await served.ask(request(1))
@@ -410,7 +411,6 @@ async def test_a_worker_that_never_answers_is_replaced() -> None:
     assert result(await served.ask(request(1))) == [3]
     await until(lambda: served.dispatcher.pool.states()["idle"] == 3)
     assert len(served.fakes.handles) == 4
-    await served.dispatcher.close()
 
 
 async def test_without_workers_requests_do_not_wait_for_ever(served: Served) -> None:
@@ -471,12 +471,11 @@ async def test_closing_refuses_what_is_not_answered(served: Served) -> None:
             await task
 
 
-async def test_a_model_without_a_batch_dimension_is_asked_one_by_one() -> None:
-    served = await Served.start(max_batch=1)
+@limited("one by one", max_batch=1)
+async def test_a_model_without_a_batch_dimension_is_asked_one_by_one(served: Served) -> None:
     await served.fill()
     tasks = [served.ask(replace(request(value), rows=1)) for value in (1, 2)]
     await served.wait_until_waiting(2)
     served.fakes.let_go("infer")
     await asyncio.gather(*tasks)
     assert served.sizes == [1] * 4
-    await served.dispatcher.close()

@@ -9,6 +9,7 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,18 @@ def pair() -> Iterator[Pair]:
     front, worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with front, worker:
         yield front, worker
+
+
+@contextmanager
+def given_away() -> Iterator[int]:
+    """A descriptor to send; in the end nobody has it."""
+    read, write = os.pipe()
+    try:
+        yield write
+    finally:
+        os.close(write)
+    assert os.read(read, 1) == b""
+    os.close(read)
 
 
 def infer(*sizes: int) -> tuple[Infer, list[list[Tensor]]]:
@@ -83,15 +96,12 @@ async def test_close_wakes_who_listens(pair: Pair) -> None:
 async def test_close_in_the_middle_of_a_frame(pair: Pair) -> None:
     """Its descriptor has come already."""
     front = AsyncChannel(pair[0], FromWorker)
-    read, write = os.pipe()
-    socket.send_fds(pair[1], [b"\0"], [write])
-    os.close(write)
-    listening = asyncio.create_task(front.receive())
-    await asyncio.sleep(0)
-    front.close()
-    assert await listening is None
-    assert os.read(read, 1) == b""
-    os.close(read)
+    with given_away() as fd:
+        socket.send_fds(pair[1], [b"\0"], [fd])
+        listening = asyncio.create_task(front.receive())
+        await asyncio.sleep(0)
+        front.close()
+        assert await listening is None
 
 
 async def test_a_descriptor_comes_along_and_is_not_the_senders(pair: Pair) -> None:
@@ -115,14 +125,11 @@ async def test_a_descriptor_comes_along_and_is_not_the_senders(pair: Pair) -> No
 
 
 async def test_what_was_not_sent_is_not_kept(pair: Pair) -> None:
-    read, write = os.pipe()
     front = AsyncChannel(pair[0], FromWorker)
     front.send(*infer(LARGE))
-    front.send(Load(1, "m", ENTRY, 8), fd=write)
-    os.close(write)
-    front.close()
-    assert os.read(read, 1) == b""
-    os.close(read)
+    with given_away() as fd:
+        front.send(Load(1, "m", ENTRY, 8), fd=fd)
+        front.close()
 
 
 def test_a_peer_that_dies_in_the_middle(pair: Pair) -> None:
@@ -162,30 +169,20 @@ def test_sending_to_nobody(pair: Pair) -> None:
 
 
 def test_several_descriptors_are_refused_and_closed(pair: Pair) -> None:
-    read, write = os.pipe()
     data = b"".join(encode(Load(1, "m", ENTRY, 8)))
-    pair[0].sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [write, write, write]))])
-    os.close(write)
-    with pytest.raises(Broken, match="several descriptors"):
-        MessageChannel(pair[1], ToWorker).receive()
-    assert os.read(read, 1) == b""
-    os.close(read)
+    with given_away() as fd:
+        pair[0].sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd, fd, fd]))])
+        with pytest.raises(Broken, match="several descriptors"):
+            MessageChannel(pair[1], ToWorker).receive()
 
 
-def test_a_descriptor_of_a_broken_message_is_closed(pair: Pair) -> None:
-    for data, close in ((b"".join(encode(Unload("x"))), False), (PREFIX.pack(100, 0), True)):
-        ours, theirs = socket.socketpair()
-        read, write = os.pipe()
-        socket.send_fds(theirs, [data], [write])
-        os.close(write)
-        if close:
-            theirs.close()
+@pytest.mark.parametrize("data", [b"".join(encode(Unload("x"))), PREFIX.pack(100, 0)], ids=["of another", "cut"])
+def test_a_descriptor_of_a_broken_message_is_closed(pair: Pair, data: bytes) -> None:
+    with given_away() as fd:
+        socket.send_fds(pair[1], [data], [fd])
+        pair[1].shutdown(socket.SHUT_WR)
         with pytest.raises(Broken):
-            MessageChannel(ours, ToWorker).receive()
-        assert os.read(read, 1) == b""
-        os.close(read)
-        ours.close()
-        theirs.close()
+            MessageChannel(pair[0], ToWorker).receive()
 
 
 @given(st.binary(max_size=300))
