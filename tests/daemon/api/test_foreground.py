@@ -61,7 +61,7 @@ def test_a_signal_gives_128_plus_its_number(daemon: Daemon) -> None:
     ("ends", "returncode", "outcome"),
     [
         (lambda daemon, job, _terminal: daemon.cancel(job), 128 + 15, "cancelled"),
-        (lambda _daemon, _job, terminal: terminal.send_signal(signal.SIGINT), 128 + 2, "failed"),
+        (lambda _daemon, _job, terminal: terminal.send_signal(signal.SIGINT), 128 + 2, "cancelled"),
         (lambda _daemon, _job, terminal: terminal.kill(), -9, "lost"),
     ],
     ids=["it is cancelled", "signals are forwarded", "it is killed with its terminal"],
