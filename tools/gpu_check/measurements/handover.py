@@ -10,12 +10,13 @@ import time
 from tools.gpu_check.daemon import daemon
 from tools.gpu_check.meeting import outputs_together
 from tools.gpu_check.mps import mps_server
-from tools.gpu_check.registry import Figures, Needs, measure, require
+from tools.gpu_check.registry import Figures, Needs, measure
 from tools.gpu_check.scripts import needs_cuda
 
 ITERATIONS, BLOCKS, RUNS = 3000, 1500, 21
 WITH_BLOCKS = 300  # iterations, each of which takes milliseconds
 STREAMS = 128
+MOST_ROUNDS = 10
 WARM = 50  # turns at the beginning: memory is measured, residue learned
 SIZES = [1 << (10 + number % 11) for number in range(BLOCKS)]  # as in handover.py
 
@@ -34,12 +35,18 @@ def gaps_us(turns: list[Turn]) -> list[float]:
 
 
 def measured(iterations: int, blocks: int = 0, streams: int = 0, sharing: str = "timeslice") -> list[float]:
-    """Gaps of two jobs that hand over at every iteration and begin together, microseconds."""
+    """Gaps of two jobs that hand over at every iteration and begin together, microseconds.
+
+    On a busy machine they meet less often: then they run again, until there are enough gaps.
+    """
     command = ["handover.py", str(iterations), str(blocks), str(streams)]
+    gaps: list[float] = []
     with daemon(sharing=sharing) as shared:
-        gaps = gaps_us(turns_of(outputs_together(shared, [command] * 2)))
-    require(len(gaps) > RUNS, f"the jobs have changed turns {len(gaps)} times only")
-    return gaps
+        for _ in range(MOST_ROUNDS):
+            gaps += gaps_us(turns_of(outputs_together(shared, [command] * 2)))
+            if len(gaps) > RUNS:
+                return sorted(gaps)
+    raise AssertionError(f"the jobs have changed turns {len(gaps)} times only")
 
 
 def quantiles(gaps: list[float]) -> Figures:
