@@ -116,7 +116,9 @@ def test_each_tier_has_its_tests(tmp_path: Path, tier: str, count: int) -> None:
     assert f"{count} passed" in said, said
 
 
-BUSY = "def test():\n    subprocess.run([sys.executable, '-c', 'sum(range(15_000_000))'], check=True)"
+#: For 0.3 s of processor time, on a fast machine too.
+SPINS = "import time\nwhile time.process_time() < 0.3: pass"
+BUSY = f"def test():\n    subprocess.run([sys.executable, '-c', {SPINS!r}], check=True)"
 
 
 def test_what_uses_too_much_processor_time_fails(tmp_path: Path) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-import pytest
 from fakeextents import BANK, LANE, ExtentMover
 
 from carpool.core import commands
 from carpool.core.model import MIB, Memory, MemoryClass
-from carpool.daemon.memory import grants
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice, GpuTraits
 from carpool.protocol.seat import PacketType
 from tests.daemon.rig import Client, Rig
-from tests.devices.cuda_stub import Stub
 
 CAPACITY = 224 * MIB
 PATIENCE_S = 30.0
@@ -24,16 +21,6 @@ PATIENCE_S = 30.0
 
 def cuda_rig(*, close_lanes: bool = False) -> Rig:
     return Rig(CudaDevice("cuda0", CAPACITY, AgentLink(0, linger_s=0.0), GpuTraits("GPU-1")), close_lanes=close_lanes)
-
-
-@pytest.fixture
-async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    """Such a rig, in which what is tried again is tried because something has happened."""
-    monkeypatch.setattr(grants, "RETRY_S", 3600.0)
-    made = cuda_rig()
-    yield made
-    await made.memory.copies.close()
-    made.close()
 
 
 class Mapped(ExtentMover):

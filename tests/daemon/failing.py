@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from carpool.devices.base import DeviceBackend, DeviceError
 from tests.daemon.daemon_harness import Daemon
 
 MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB."
@@ -42,3 +44,15 @@ def pipe(tmp_path: Path) -> Iterator[Path]:
 
 def let_go(pipe: Path) -> None:
     pipe.write_bytes(b"")
+
+
+@contextmanager
+def without_banks(device: DeviceBackend) -> Iterator[None]:
+    """The device has no bank to give."""
+
+    def fail(*_: object) -> int:
+        raise DeviceError("too many open files")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "take_bank", fail)
+        yield

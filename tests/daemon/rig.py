@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from carpool.core import commands
 from carpool.core.events import Event
@@ -28,7 +25,6 @@ from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.system.in_flight import InFlightTable
-from carpool.devices.base import DeviceError
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.packets import readable
@@ -93,7 +89,7 @@ class OtherProcess:
         if not readable(self.channel.fileno()):
             return None
         data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8)
-        self.client.fds += fds
+        self.client.fds.extend(fds)
         return Packet.decode(data).type
 
     def close(self) -> None:
@@ -242,17 +238,6 @@ class Rig:
         client.seat.set("stored", stored)
         client.seat.set("offloaded", 1)
         return self.says(client, PacketType.OFFLOADED, 0, stored)
-
-    @contextmanager
-    def without_banks(self) -> Iterator[None]:
-        """The device has no bank to give."""
-
-        def fail(*_: object) -> int:
-            raise DeviceError("too many open files")
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.device, "take_bank", fail)
-            yield
 
     def comes_back(self, client: Client) -> None:
         """Everything is on the device again, in a turn that is over."""

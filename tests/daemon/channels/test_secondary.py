@@ -16,7 +16,8 @@ from carpool.daemon.checkpoint.jobs import CheckpointJob, Stage
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import OutOf, PacketType
 from carpool.protocol.session import Register
-from tests.daemon.cuda_rig import cuda_rig, rig
+from tests.daemon.cuda_rig import cuda_rig
+from tests.daemon.cuda_rig_fixture import rig
 from tests.daemon.rig import Client, OtherProcess, Rig
 from tests.devices.cuda_stub import Stub
 

@@ -14,7 +14,8 @@ from carpool.core.model import MIB, Memory, MemoryClass
 from carpool.daemon.channels.secondary import SHARE, SecondaryProcess
 from carpool.protocol.seat import PROTOCOL, Grow, PacketType, Whole
 from carpool.protocol.session import Register
-from tests.daemon.cuda_rig import CAPACITY, cuda_rig, grant, limits, rig, until
+from tests.daemon.cuda_rig import CAPACITY, cuda_rig, grant, limits, until
+from tests.daemon.cuda_rig_fixture import rig
 from tests.daemon.rig import Client, OtherProcess, Rig
 from tests.devices.cuda_stub import Stub
 

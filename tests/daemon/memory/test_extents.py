@@ -23,7 +23,8 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig, until
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, until
+from tests.daemon.cuda_rig_fixture import rig
 from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 

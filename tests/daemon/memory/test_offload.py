@@ -19,6 +19,7 @@ from carpool.devices.base import single
 from carpool.protocol.seat import OffloadState, PacketType
 from carpool.protocol.session import BUSY, WITHDRAWN
 from tests.daemon.cuda_rig import until
+from tests.daemon.failing import without_banks
 from tests.daemon.rig import CAPACITY, Client, Rig
 
 SOME = Memory(MIB, 0)
@@ -317,7 +318,7 @@ async def test_a_bank_that_cannot_be_had_now(
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
     client.job.grow_seq = 7
-    with rig.without_banks():
+    with without_banks(rig.device):
         rig.do(commands.GrantMemory(client.job.id, SOME, answers=MemoryClass.PERSISTENT))
         rig.do(commands.GrantTurn(1, client.job.id))
         await asyncio.sleep(0.05)

@@ -15,7 +15,8 @@ from carpool.daemon.memory.weights import HEADER
 from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from tests.daemon.cuda_rig_fixture import rig
 from tests.daemon.memory.test_weights import DEMAND, KEY, NAME, answered, demands
 from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import CONTEXT, Stub

@@ -11,6 +11,7 @@ from carpool.daemon.memory import grants
 from carpool.daemon.seats.record import needed
 from carpool.protocol.seat import Grow, PacketType
 from tests.daemon.cuda_rig import until
+from tests.daemon.failing import without_banks
 from tests.daemon.rig import Client, Rig
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -57,7 +58,7 @@ async def test_a_late_grant_answers_its_own_request(rig: Rig, client: Client, mo
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
     rig.says(client, PacketType.GROW, 0, MIB, 1)
-    with rig.without_banks():
+    with without_banks(rig.device):
         rig.do(commands.GrantMemory(client.job.id, Memory(MIB, 0), P))
         rig.says(client, PacketType.GROW, 0, 2 * MIB, 2)
     await until(lambda: not rig.memory.granting.waits(client.job))
@@ -73,7 +74,7 @@ async def test_what_is_granted_and_not_there_yet_is_refused_at_once(rig: Rig, mo
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
     rig.says(client, PacketType.GROW, 0, 3 * MIB, 1)
-    with rig.without_banks():
+    with without_banks(rig.device):
         rig.do(commands.GrantMemory(client.job.id, Memory(3 * MIB, 0), P))
         assert answer(client) == (0, 0)
         assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == [MemoryReturned(client.job.id, P, MIB)]

@@ -15,7 +15,8 @@ from carpool.core.model import MIB, JobPhase
 from carpool.daemon.channels.connections import INHERITED
 from carpool.protocol.seat import PacketType
 from carpool.protocol.session import Register
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from tests.daemon.cuda_rig_fixture import rig
 from tests.daemon.rig import Client, Rig
 
 __all__ = ["rig"]

@@ -309,9 +309,10 @@ def test_latencies_are_counted(serving: Start) -> None:
     assert values['carpool_request_seconds_sum{model="affine"}'] > 0
 
 
+@pytest.mark.parametrize("path", [b"/v2", b"/unknown"])
 @pytest.mark.parametrize(("expect", "status"), [(b"100-continue", b"100"), (b"\xff", b"417")])
-def test_what_a_client_may_expect(server: Server, expect: bytes, status: bytes) -> None:
+def test_what_a_client_may_expect(server: Server, path: bytes, expect: bytes, status: bytes) -> None:
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), 60) as connection:
-        connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nExpect: " + expect + b"\r\n\r\n")
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nExpect: " + expect + b"\r\n\r\n")
         assert connection.makefile("rb").readline().split()[1] == status

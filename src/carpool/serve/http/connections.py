@@ -83,6 +83,8 @@ class ClientConnection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the answer to a request that cannot be read, as JSON like every other error."""
+        if isinstance(exc, UnicodeEncodeError):  # aiohttp quotes the header Expect of a request for an unknown path
+            status, message = 417, "the header Expect may only be `100-continue`"
         super().handle_error(request, status, exc, message)
         text = f"the request cannot be read: {message}" if message else "the request cannot be read"
         answer = web.json_response({"error": text}, status=status)
