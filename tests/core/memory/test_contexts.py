@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, DenyTurn, RequestYield, RetryJob
 from carpool.core.model import MIB, Attempt, DeviceSpec, JobPhase, Oversubscribe, alone_after
-from tests.core.scenario import P, Scenario, estimate, moved_out, of_kind, only, started
+from tests.core.scenario import E, P, Scenario, estimate, moved_out, of_kind, only, started
 from tests.core.service_steps import demand, worker
 
 CONTEXT = 100
@@ -379,6 +379,20 @@ def test_who_has_only_a_context_fails_where_it_is_in_the_way_of_memory_that_stay
     assert denied(scenario.last) == [2]
     scenario.exit(2, code=1)
     assert scenario.job(1).granted.total >= 320 * MIB
+
+
+def test_a_service_that_lacks_memory_gives_its_weights_up_for_others() -> None:
+    """It has its turn and no memory; the other jobs are through before the weights come back."""
+    scenario = on_gpu(600)
+    for job in (1, 2):
+        worker(scenario, job, mib=0)
+    scenario.start(3)
+    scenario.want(1, demand=demand(mib=250))
+    scenario.ask(2, E, 60)
+    scenario.ask(3, P, 60)
+    assert scenario.ask(1, E, 60) == [RequestYield(1, forced=True)]
+    scenario.release(1)
+    assert all(scenario.job(job).granted.total >= 60 * MIB for job in (2, 3))
 
 
 def test_a_service_is_denied_weights_that_contexts_leave_no_room_for() -> None:

@@ -30,7 +30,7 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
     """
     key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
-    holders = [job for number in sorted(device.jobs) if (job := state.jobs[number]).reserved.total > 0]
+    holders = [job for number in sorted(device.jobs) if _has_memory(job := state.jobs[number])]
     if not _jobs_wait(state, device) or any(job.offload_asked for job in holders):
         return
     due = max((_still_since(state, job, device) for job in holders), default=state.now)
@@ -41,6 +41,11 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
         state.timers.set(key, state.now + state.settings.warm_timeout_us)
     else:
         _resolve(state, device, holders, kept)
+
+
+def _has_memory(job: Job) -> bool:
+    """Whether the job has memory, or is a service that keeps the weights of its turn and waits for more."""
+    return job.reserved.total > 0 or (job.holds and bool(job.pending) and job.demand is not None)
 
 
 def _jobs_wait(state: State, device: Device) -> bool:
