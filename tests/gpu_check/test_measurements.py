@@ -99,8 +99,8 @@ def test_a_hand_over_is_from_last_kernel_to_first(pretend: Callable[..., None]) 
 
 def test_jobs_that_never_change_turns_measure_nothing(pretend: Callable[..., None]) -> None:
     never = [json.dumps([(at, at + 1) for at in range(begin, begin + 1000, 2)]) for begin in (0, 10**6)]
-    pretend(handover, lambda job, _: never[job], outputs_together=outputs_of)
-    with pytest.raises(AssertionError, match=r"changed turns \d times only"):
+    pretend(handover, lambda job, _: never[job % 2], outputs_together=outputs_of)
+    with pytest.raises(AssertionError, match=r"changed turns \d+ times only"):
         MEASURES["handover_timeslice"].function()
 
 
