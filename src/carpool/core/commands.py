@@ -173,7 +173,7 @@ class GrantTurn:
 
 @dataclass(frozen=True, slots=True)
 class DenyTurn:
-    """Refuse a service its turn: the weights can never be there, or find no room beside contexts.  It waits no more."""
+    """Refuse a service its turn: the weights fit on no device, or contexts leave them no room.  Its wait is over."""
 
     job: JobId
     reason: Reason

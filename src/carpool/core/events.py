@@ -92,11 +92,11 @@ class HostMeasured:
 
 @dataclass(frozen=True, slots=True)
 class PaceKnown:
-    """A measurement of an earlier daemon: an iteration of jobs of one kind beside one of another (empty: alone)."""
+    """The time of an iteration of one kind of jobs, alone or with a co-runner, as an earlier daemon measured it."""
 
     model: str  # of the devices, and how they are shared: see `Device.model`
     kind: str
-    beside: str
+    beside: str  # the kind of the co-runner; empty: none
     total_us: Micros  # device time of ...
     iterations: int  # ... so many
     measured_us: Micros  # when, last; it may be before the core's own time began

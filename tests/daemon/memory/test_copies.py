@@ -11,12 +11,12 @@ from fakeextents import BANK
 from carpool.core import commands
 from carpool.core.events import Event, Offloaded, OffloadFailed
 from carpool.core.model import MIB
-from carpool.daemon.memory import grants
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.pinned import PIECE
 from carpool.devices.memfd import round_up
 from carpool.protocol.seat import PacketType, Yield
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, until
+from tests.daemon.cuda_rig import Mapped, grant, limits, packets, until
+from tests.daemon.cuda_rig_fixture import rig_that_retries
 from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import Stub
 
@@ -24,12 +24,9 @@ SIZE = 40 * MIB
 
 
 @pytest.fixture
-async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(grants, "RETRY_S", 0.05)
-    made = cuda_rig()
-    yield made
-    await made.memory.copies.close()
-    made.close()
+async def rig(stub: Stub) -> AsyncIterator[Rig]:
+    async with rig_that_retries(stub, 0.05) as made:
+        yield made
 
 
 class Gate:

@@ -298,6 +298,6 @@ def _moves(state: State, job: Job) -> bool:
 
 
 def _has_room(state: State, more: int) -> bool:
-    """Whether the host store takes ``more`` bytes beside what is kept there."""
+    """Whether the host store has room for ``more`` bytes."""
     budget = state.settings.host_store
     return budget is None or state.store_kept + more <= budget

@@ -1,4 +1,4 @@
-"""The choice of a job's device, and of the jobs beside it: the queue, filters, candidates, reservations.
+"""The choice of a job's device and co-runners: the queue, filters, candidates, reservations.
 
 May import memory and everything below.  Placement *policies* are in `carpool.core.policies.placement`; users' policies
 of version 0.1 import their base from here, new ones import `carpool.policies`.

@@ -87,7 +87,7 @@ _ABOUT_CACHE = ("cached", "cached_us", "wait")
 
 @dataclass(slots=True)
 class MeasurementWindow:
-    """The span in which a job computes beside the same co-runner: see `core.metering.co_runners`."""
+    """The time during which a job has the same co-runner: see `core.metering.co_runners`."""
 
     co_runner: str | None = None  # in its last turn: the kind beside it, "" alone; None: unknown
     since: Usage | None = None  # its counters where the window begins

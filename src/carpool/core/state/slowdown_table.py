@@ -1,4 +1,4 @@
-"""A bounded table of the time of an iteration: of jobs of one kind alone, and beside jobs of each other kind.
+"""A bounded table of iteration times: of each kind of jobs alone, and with co-runners of each other kind.
 
 A figure is shown for days, so no single observation may make one.  The mean is over a minute of device time or more; it
 counts only after some seconds; an observation far from it (a checkpoint being written, a process that was stopped) is

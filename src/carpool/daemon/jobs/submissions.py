@@ -1,4 +1,4 @@
-"""Submissions of users: the room that their jobs take, their rate, and the numbers of those that were refused."""
+"""Submissions by user: bytes and number of jobs, submission rate, and the ids of refused submissions."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def sound_rows(
 
 @contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the journal for reading, beside the daemon's writer.  Raises sqlite3.Error."""
+    """Open the journal for reading while the daemon writes it.  Raises sqlite3.Error."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
         yield connection

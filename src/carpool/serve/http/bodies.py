@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import StreamReader, web
 
+from carpool.serve.http.connections import WRONG_EXPECT
 from carpool.serve.oip.errors import BodyTooLarge, BodyTooSlow, ServerBusy, WrongEncoding, WrongInput
 from carpool.serve.oip.messages import LENGTH_HEADER
 
@@ -99,7 +100,7 @@ class HeldBytes:
 async def expected(request: web.Request) -> web.StreamResponse | None:
     """Answer the header Expect; aiohttp's own handler fails on a header that is not text."""
     if request.headers["Expect"].lower() != "100-continue":
-        return web.json_response({"error": "the header Expect may only be `100-continue`"}, status=417)
+        return web.json_response({"error": WRONG_EXPECT}, status=417)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # as if nothing had been sent yet
     return None

@@ -16,6 +16,7 @@ _no_log = logging.getLogger(f"{__name__}.http")
 _no_log.disabled = True
 
 BACKLOG = 1024
+WRONG_EXPECT = "the header Expect may only be `100-continue`"
 #: Bytes that aiohttp reads ahead per connection.
 READ_AHEAD = 64 << 10
 TOO_MANY = b'{"error": "too many connections; close some, or try again"}'
@@ -84,7 +85,7 @@ class ClientConnection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Return the answer to a request that cannot be read, as JSON like every other error."""
         if isinstance(exc, UnicodeEncodeError):  # aiohttp quotes the header Expect of a request for an unknown path
-            status, message = 417, "the header Expect may only be `100-continue`"
+            status, message = 417, WRONG_EXPECT
         super().handle_error(request, status, exc, message)
         text = f"the request cannot be read: {message}" if message else "the request cannot be read"
         answer = web.json_response({"error": text}, status=status)
