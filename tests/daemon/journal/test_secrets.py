@@ -137,7 +137,8 @@ def test_a_token_of_an_ended_job_is_in_no_file_of_the_home(make_daemon: Make, ho
     waits = daemon.submit("sleep", "600")
     kept = daemon.submit("sh", "-c", has_it, env=env, after=[waits])
     daemon.terminate()
-    assert files_with_token(home) == ["journal.sqlite"]
+    # In the log, if a reader of the journal was closed after its writer: only the last connection empties it.
+    assert files_with_token(home) in (["journal.sqlite"], ["journal.sqlite-wal"]), "the job that waits needs it"
     daemon.started().cancel(waits)
     daemon.wait(kept)
     daemon.stop()
