@@ -38,3 +38,7 @@ class ServiceProcess(Process):
     def may_compute(self) -> bool:
         """Whether what it computes with has been placed for it."""
         return self.demand is None or self.placed == self.demand.weights
+
+
+class EngineProcess(ServiceProcess):
+    """A modelled engine: a program like others, which keeps its turn until it is asked for it."""

@@ -364,6 +364,20 @@ class ServedHistories(SuspendedHistories):
         self.programs.append(replace(program, persistent=max((each.size for each in wanted), default=0)))
         self.world.submit(JobSpec(owner, device=device, service=Service(priority)), program, wanted)
 
+    @rule(program=programs, owner=st.sampled_from([0, 0, 1]), device=st.sampled_from(["host0", "host0", "host1"]))
+    def submit_engine(self, program: Program, owner: int, device: str) -> None:
+        possible(len(self.world.specs) < 12)
+        self.programs.append(replace(program))
+        self.world.submit(JobSpec(owner, device=device, service=Service(engine=True)), program)
+
+    @rule(number=pick, busy=st.booleans())
+    def requests(self, number: int, busy: bool) -> None:
+        """They come to an engine, or end."""
+        job = self._job(number)
+        service = self.world.specs[job].service
+        possible(service is not None and service.engine)
+        self.world.say_busy(job, busy)
+
     @rule(serving=st.sampled_from(list(Serving)), patience=st.sampled_from([0, 3_000, 20_000]))
     def serve_otherwise(self, serving: Serving, patience: int) -> None:
         self._set(serving=serving, service_patience_us=patience)

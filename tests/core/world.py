@@ -85,6 +85,11 @@ class World(Checks, JobCommands, MemoryCommands, TurnCommands, Moves, Restarts):
         self.promised_to.pop(number, None)
         self.handle(events.PauseChanged(number, by))
 
+    def say_busy(self, number: JobId, busy: bool) -> None:
+        """The front of an engine says whether there are requests."""
+        self.busy = self.busy | {number} if busy else self.busy - {number}
+        self.handle(events.ServiceBusy(number, busy))
+
     def update(self, number: JobId, **changes: object) -> None:
         """A job that is being stopped hears nothing of that."""
         before, stopping = self.specs[number], self.seen.jobs[number].phase is JobPhase.STOPPING
@@ -117,6 +122,8 @@ class World(Checks, JobCommands, MemoryCommands, TurnCommands, Moves, Restarts):
             self.others_hold(device, 0)
             self.keep(device, 0)
             self.drain(device, "")
+        for number in sorted(self.busy):
+            self.say_busy(number, False)
         for number in [number for number in self.specs if number not in self.ended]:
             if number not in self.ended:  # others may end when one is released
                 self.hold(number, None)

@@ -59,10 +59,11 @@ LATER = {
     "PinStore",
     "PolicyTimedOut",
     "RequeueRequested",
+    "ServiceBusy",
     "TimeOut",
+    "UseKnown",
     "WarnJob",
     "WarnOfDeviceTime",
-    "UseKnown",
 }
 
 

@@ -243,6 +243,14 @@ class TurnWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceBusy:
+    """An engine has requests from now on, or (not ``busy``) none any more, as its front says."""
+
+    job: JobId
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TurnPaused:
     """Answer to the command `PauseTurn`: the holder is closed, nothing was saved, and the lane stays its own."""
 
@@ -427,6 +435,7 @@ Event = (
     | Attached
     | Detached
     | TurnWanted
+    | ServiceBusy
     | TurnPaused
     | TurnReleased
     | TurnPassed

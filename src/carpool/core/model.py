@@ -135,6 +135,7 @@ class Service:
     """Makes a job a worker of inference services: it comes before all that are none, and has a lane without them."""
 
     priority: int = 100  # larger is more; matters where the setting ``serving`` says so
+    engine: bool = False  # it does not ask for turns itself: see `core.turns.engines`
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +341,7 @@ class Settings:
     serving: int = Serving.EDF  # order among services: edf (0): deadline; fcfs (1): arrival; priority (2)
     run_ahead_us: Micros = 2_000  # most work that other jobs queue on a GPU beside a service; 0: unlimited
     service_patience_us: Micros = 20_000  # how long a service without a deadline waits for iteration boundaries
+    service_share_ppm: int = 900_000  # largest share of the time for engines, while other jobs wait
     kill_after_us: Micros = 10_000_000  # SIGKILL this long after SIGTERM: cancelled jobs, time limits, requeue
     default_time_us: Micros | None = None  # time limit (--time) of jobs that are submitted without one; None: no limit
     max_time_us: Micros | None = None  # longest time limit that a job may be submitted with; None: any, or none

@@ -123,7 +123,14 @@ class Daemon:
         heard = (self.metrics.events.happened, self.facts.happened, self.alone_times.happened)
         self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
         hook_parts = HookParts(
-            home, start.privileges, limits, self.jobs, self.journal, start.groups, notices=contents.notices
+            home,
+            start.privileges,
+            limits,
+            self.jobs,
+            self.journal,
+            start.groups,
+            notices=contents.notices,
+            post=lambda event: self.core.post(event),
         )
         self.hooks = job_hooks(hook_parts)
         self.ledger = open_ledger(home)

@@ -88,7 +88,8 @@ class SubmitRequest(JobTerms, frozen=True, forbid_unknown_fields=True, omit_defa
     exclusive: bool = False  # share the device with no other job
     foreground: bool = False  # the caller supervises the job itself (carpool run)
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
-    service: int | None = None  # priority among services: it is a worker of models, which comes before jobs
+    service: int | None = None  # priority among services: it answers requests, which come before jobs
+    engine: bool = False  # a service that is told when it has requests, by POST /v1/jobs/{id}/busy
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
     output: str | None = None  # path for standard output, with %j for the id and %% for a %; null: the job's log
     error: str | None = None  # the same for standard error; null: where standard output goes
@@ -121,6 +122,12 @@ class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     limit_signal: int | msgspec.UnsetType = msgspec.UNSET
     limit_signal_us: int | msgspec.UnsetType = msgspec.UNSET
     group: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class BusyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/jobs/{id}/busy: whether an engine has requests.  ``busy`` counts for 30 s: it is to be said again."""
+
+    busy: bool
 
 
 class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

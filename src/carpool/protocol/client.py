@@ -12,6 +12,7 @@ import msgspec
 
 from carpool.protocol.api import (
     LOG_OFFSET_HEADER,
+    BusyRequest,
     CleanRequest,
     CleanResponse,
     DeviceInfo,
@@ -186,6 +187,10 @@ class DaemonClient:
     def resume(self, job: int) -> JobInfo:
         """Let the paused job go on."""
         return self._job("resume", job)
+
+    def set_busy(self, job: int, busy: bool) -> None:
+        """Tell that an engine has requests, or has none any more."""
+        self._send("POST", f"/v1/jobs/{job}/busy", BusyRequest(busy), BusyRequest)
 
     def requeue(self, job: int) -> JobInfo:
         """Stop the started job and let it wait for its next attempt."""

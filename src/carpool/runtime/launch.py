@@ -10,7 +10,7 @@ from . import native
 
 #: Variables that mark a process as part of a job; those of another job never leak into a new one.
 JOB_VARIABLES = (
-    *("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE"),
+    *("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE", "CARPOOL_ENGINE"),
     *("CARPOOL_JOIN", "CARPOOL_JOIN_OPTIONS", "CARPOOL_JOIN_TOKEN"),
     *("CARPOOL_POD_OPTIONS", "CARPOOL_POD_NAME"),  # given by pods
 )
@@ -34,13 +34,21 @@ def site_directory() -> Path:
 
 
 def job_environment(
-    env: dict[str, str], *, home: str, job: int, job_fd: int, threads: int | None, cuda_device: str = ""
+    env: dict[str, str],
+    *,
+    home: str,
+    job: int,
+    job_fd: int,
+    threads: int | None,
+    cuda_device: str = "",
+    engine: bool = False,
 ) -> dict[str, str]:
     """Return the environment of job ``job``, made from the one its user submitted it with; ``env`` stays as it is.
 
     ``job_fd`` is the job's end of its channel, as the job inherits it.  ``threads`` bounds the threads of a parallel
     region; None leaves the user's settings alone.  ``cuda_device`` has the uuids of the job's GPUs, if it runs on any:
-    the job sees no other GPUs.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
+    the job sees no other GPUs.  All memory of an ``engine`` is persistent.  Raises `LaunchError` if libcarpool is
+    missing or cannot be preloaded.
     """
     library, site = str(native.library_path()), str(site_directory())
     result = outside_of_jobs(env)
@@ -55,6 +63,8 @@ def job_environment(
     if cuda_device:
         # CARPOOL_CUDA_DEVICE is for libcarpool: scripts overwrite CUDA_VISIBLE_DEVICES.
         result.update(CUDA_VISIBLE_DEVICES=cuda_device, CARPOOL_CUDA_DEVICE=cuda_device)
+    if engine:
+        result["CARPOOL_ENGINE"] = "1"
     if threads is not None:
         result.update((name, _bounded(result.get(name), threads)) for name in THREAD_VARIABLES)
     return result

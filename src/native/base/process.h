@@ -70,6 +70,7 @@ struct cp_process {
   uint32_t ending; /* futex.  Not 0: the turn is about to end by the helper's hand, nobody may open the gate (CUDA) */
   size_t p_cap, e_cap; /* limits this process has seen; never above the seat's */
   uint32_t route_persistent;
+  bool engine; /* a service that knows nothing of turns: all its memory is persistent */
   uint32_t pool_scopes; /* parts of the program that allocate to a pool of their own just now */
   struct cp_boundary boundary;
   uint64_t urgent_us;  /* when SIGINT or SIGTERM arrived, 0: a turn has followed */

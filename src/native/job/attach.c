@@ -117,6 +117,7 @@ static int set_up(int fd, const struct cp_packet *p, const int *fds, int count) 
   cp.seat = (struct cp_seat *)(seat_table + CP_BOARD_HEADER) + p->a;
   cp.p_cap = cp.seat->p_limit;
   cp.e_cap = cp.seat->e_limit;
+  cp.engine = getenv("CARPOOL_ENGINE") != NULL;
   cp.route_persistent = 1;
   cp_boundary_init(&cp.boundary);
   cp.lane = p->c;
@@ -167,6 +168,11 @@ CP_EXPORT const char *cp_error(void) { return cp_failure; }
 
 /* ---- iterations -------------------------------------------------------------------------------------------------------- */
 
+/* From here on memory belongs to one iteration.  An engine has none: its cache comes after a first forward, and stays. */
+static void begin_ephemeral(void) {
+  if (!cp.engine) cp_store(&cp.route_persistent, 0);
+}
+
 static bool finish_step(uint32_t key) {
   cp_acquire(&cp.pool_lock);
   if (!cp_active()) { /* the seat has just gone */
@@ -175,7 +181,7 @@ static bool finish_step(uint32_t key) {
   }
   uint64_t now = cp_now_us();
   bool give_way = cp_boundary_step(&cp.boundary, key, cp.arenas.win[cp.arenas.ephemeral].pool.live, now);
-  cp.route_persistent = 0;
+  begin_ephemeral();
   cp_put(&cp.seat->iterations, cp.boundary.iterations);
   cp_put(&cp.seat->boundary_us, now);
   cp_release(&cp.pool_lock);
@@ -185,7 +191,7 @@ static bool finish_step(uint32_t key) {
 }
 
 CP_EXPORT void cp_begin_iterations(void) {
-  if (cp_active()) cp_store(&cp.route_persistent, 0);
+  if (cp_active()) begin_ephemeral();
 }
 
 /* An optimizer's first step makes its state, which is persistent. */
@@ -199,14 +205,14 @@ CP_EXPORT int cp_step_end(int optimizer, int first) {
   (void)first;
   if (!cp_active()) return 0;
   if (!cp.boundary.explicit_) return finish_step(optimizer < 0 ? 0 : (uint32_t)optimizer % CP_EXPLICIT_KEY);
-  cp_store(&cp.route_persistent, 0);
+  begin_ephemeral();
   return 0;
 }
 
 CP_EXPORT void cp_iteration_begin(void) {
   if (!cp_active()) return;
   cp.boundary.explicit_ = true;
-  cp_store(&cp.route_persistent, 0);
+  begin_ephemeral();
 }
 
 /* Returns what cp_step_end returns. */

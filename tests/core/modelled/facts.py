@@ -34,6 +34,7 @@ class Facts:
         self.further: dict[JobId, tuple[str, ...]] = {}  # devices that a job has besides
         self.promised_to: dict[JobId, tuple[Memory, int]] = {}  # what was promised to jobs that have used nothing yet
         self.story_so_far: list[tuple[events.Event, int, list[commands.Command]]] = []
+        self.busy: set[JobId] = set()  # engines that have requests
         self.stopping: set[JobId] = set()
         self.leaving: set[JobId] = set()  # their processes are gone, but that has not been heard yet
         self.killed: set[JobId] = set()

@@ -8,7 +8,7 @@ from carpool.core import commands, events
 from carpool.core.model import JobId, Memory, Outcome, Oversubscribe, alone_after
 from tests.core.modelled.facts import Facts
 from tests.core.seats import Process, Program
-from tests.core.serving import ServiceProcess
+from tests.core.serving import EngineProcess, ServiceProcess
 from tests.core.suspended import Suspended
 
 
@@ -102,5 +102,6 @@ class JobCommands(Facts):
     def _process(self, number: JobId, program: Program) -> Process:
         spec = self.specs[number]
         if spec.service is not None:
-            return ServiceProcess(number, program, demands=self.demands[number])
+            kind = EngineProcess if spec.service.engine else ServiceProcess
+            return kind(number, program, demands=self.demands[number])
         return (Suspended if spec.checkpoint else Process)(number, program)

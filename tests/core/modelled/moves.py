@@ -8,7 +8,7 @@ from carpool.core import events
 from carpool.core.model import Cause, JobId
 from tests.core.modelled.facts import Facts
 from tests.core.seats import E, P, Process
-from tests.core.serving import ServiceProcess
+from tests.core.serving import EngineProcess, ServiceProcess
 from tests.core.suspended import Suspended
 
 
@@ -119,7 +119,8 @@ class Moves(Facts):
     def _boundary(self, process: Process) -> None:
         if process.at == len(process.program.steps):
             process.done += 1
-            if process.yield_ or isinstance(process, ServiceProcess):
+            serves = isinstance(process, ServiceProcess) and not isinstance(process, EngineProcess)
+            if process.yield_ or serves:
                 process.let_go(Cause.BOUNDARY, self.processes)
             elif process.pause:
                 process.pauses()

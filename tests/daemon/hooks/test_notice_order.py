@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from carpool.core.events import Adopted, ProcessExited
+from carpool.core.events import Adopted, Event, ProcessExited
 from carpool.core.model import JobPhase, Memory, Outcome
 from carpool.core.state.job import NO_USAGE
 from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
@@ -216,7 +216,9 @@ async def test_each_call_is_safe_without_the_ones_before(tmp_path: Path) -> None
     journal = Journal(open_journal(home.journal), asyncio.get_running_loop())
     limits = UserLimits(core_dumps=False)
     groups = JobGroups(Places(), GroupLimits())
-    hooks = job_hooks(HookParts(home, DirectPrivileges(home), limits, jobs, journal, groups, notices=()))
+    hooks = job_hooks(
+        HookParts(home, DirectPrivileges(home), limits, jobs, journal, groups, notices=(), post=list[Event]().append)
+    )
     ended, begun, said = job(), start(), list[str]()
     ended.outcome = Outcome.SUCCEEDED
     hooks.forgotten([1])

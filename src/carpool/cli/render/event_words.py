@@ -130,6 +130,10 @@ def _host(data: Data) -> str:
     return f"{format_size(max(0, data['free']))} of the machine's memory are left for jobs"
 
 
+def _busy(data: Data) -> str:
+    return "has requests" if data["busy"] else "has no more requests"
+
+
 #: Sentences by kind, with the fields of the event; ``:size`` and the like say how a field is written.
 WORDS: dict[str, str | Callable[[Data], str]] = {
     # events: what the daemon was told
@@ -155,6 +159,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "Attached": "has loaded its framework",
     "Detached": _detached,
     "TurnWanted": _wants_turn,
+    "ServiceBusy": _busy,
     "TurnPaused": "is paused",
     "TurnReleased": "stopped computing {cause:cause}",
     "TurnPassed": "handed its turn to job {to} {cause:cause}",

@@ -42,6 +42,7 @@ class LaneAllocator:
             "pause": lambda lane: state.touch_device(state.lanes[lane].device),
             "warm": lambda job: never_came(state, state.jobs[job]),
             "warmed": self._warmed,
+            "recess": state.touch_device,
             "reserve": lambda job: reservations.overdue(state, state.jobs[job]),
         }
 
@@ -51,7 +52,8 @@ class LaneAllocator:
         return {
             events.Attached: lambda job, event: attached(state, job),
             events.Detached: lambda job, event: detached(state, job, event),
-            events.TurnWanted: lambda job, event: turns.want(state, job, event.urgent, event.demand),
+            events.TurnWanted: lambda job, event: turns.wants_itself(state, job, event.urgent, event.demand),
+            events.ServiceBusy: lambda job, event: turns.busy_changed(state, job, event.busy),
             events.TurnPaused: self._turn_paused,
             events.TurnReleased: self._turn_released,
             events.TurnPassed: self._turn_passed,

@@ -35,6 +35,7 @@ SEATED = (
     events.Attached,
     events.Detached,
     events.TurnWanted,
+    events.ServiceBusy,
     events.TurnReleased,
     events.TurnPassed,
     events.TurnPaused,
@@ -55,6 +56,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.HoldChanged: (QUEUED,),
         events.PauseChanged: (QUEUED,),
         events.JobChanged: (QUEUED, ENDED),
+        events.ServiceBusy: (QUEUED,),
         events.Adopted: (STARTING, RUNNING, STOPPING),
     },
     STARTING: {
@@ -212,6 +214,12 @@ def _turn_wanted(state: State, job: Job, event: events.TurnWanted) -> Job:
     return job
 
 
+def _busy_changed(state: State, job: Job, event: events.ServiceBusy) -> Job:
+    if not job.is_engine:
+        raise illegal(job, event, "the job is not an engine")
+    return job
+
+
 def _turn_released(state: State, job: Job, event: events.TurnReleased) -> Job | None:
     lane = state.lane_of(job)
     # A job that got its turn from a peer has no successor until the core names one: it can only release the turn.
@@ -244,6 +252,7 @@ _JUDGES: dict[type, Judge] = {
     events.PauseChanged: _pause_changed,
     events.Attached: _attached,
     events.Preempted: _preempted,
+    events.ServiceBusy: _busy_changed,
 }
 _SEAT_JUDGES: dict[type, Judge] = {
     events.TurnWanted: _turn_wanted,

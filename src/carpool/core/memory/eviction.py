@@ -3,7 +3,8 @@
 The policy orders the victims (`Policy.victim_key`); this module says which jobs may be victims at all: a job without a
 turn, whose memory is there and may be moved, which has not just been promised that it stays, which has had enough of
 its turn since its memory came back (or does not want any, or is kept out by an exclusive job), and which does not come
-before the waiter.  For a service, and for other programs, every job is evicted that is not a service and may be moved.
+before the waiter.  For a service, and for other programs, every job is evicted that is not a service and may be moved;
+so is an engine that has no requests.
 
 A plan makes room on a device for one job: which jobs leave, which lanes shrink, which holders have to yield.  It
 changes nothing.  If it is not enough no job is asked for anything.
@@ -87,6 +88,8 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
         return True
     if promised(state, job):
         return False
+    if at_once and job.rests and not job.wanted:
+        return True
     if job.wanted or job.pending:
         return job.attained_us >= job.stays_us
     return state.now >= _idle_enough_us(state, job)

@@ -158,6 +158,9 @@ def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None
 def _wait(state: State, device: Device, job: Job, room: Room) -> None:
     """Let the job wait, and make room for it if jobs may be evicted."""
     device.waiters.add(job.id)
+    if job.weights_unplaced and room.awaited:  # no more weights are promised; what is free is for jobs that have theirs
+        _fall_short(device, job, WaitState.BLOCKED)
+        return
     missing = weights.total_cost(state, device, job) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
         _wait_for(job, room, missing)

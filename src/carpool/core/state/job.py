@@ -157,6 +157,9 @@ class Job:
     wanted_us: Micros = 0  # when it last began to wait
     demand: Demand | None = None  # of a service: what it wants its turn for, or has it for
     weights_unplaced: bool = False  # it has not been promised its weights yet
+    busy: bool = False  # an engine: it has requests
+    wished: bool = False  # an engine: its turn is wanted on its behalf; it has not asked itself
+    let_go: bool = False  # an engine: its requests ended during its turn
     idle_since_us: Micros = 0
     gave_way: bool = False  # its last turn ended so that others could have its memory
     released_us: Micros | None = None  # when it lost its turn because it was off the device
@@ -282,6 +285,16 @@ class Job:
     def serves(self) -> bool:
         """Whether the job is a service."""
         return self.spec.service is not None
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether the job is a service that knows nothing of turns: see `core.turns.engines`."""
+        return self.spec.service is not None and self.spec.service.engine
+
+    @property
+    def rests(self) -> bool:
+        """Whether the job is an engine without requests."""
+        return self.is_engine and not self.busy
 
     @property
     def excludes(self) -> bool:

@@ -26,6 +26,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import PreemptState, TurnKey, Waiting
 from carpool.core.state.state import State
 from carpool.core.turns import weights
+from carpool.core.turns.engines import in_recess
 
 #: Later than every deadline.
 NEVER: Micros = 1 << 62
@@ -124,8 +125,12 @@ def accept_demand(state: State, job: Job, demand: Demand | None) -> bool:
 def first_service(state: State, device: Device) -> Job | None:
     """Return the service that could compute at once and comes before all others; None: there is none."""
     queues = (lane.queue for number in device.lanes if (lane := state.lanes[number]).serves)
-    able = [entry for queue in queues for entry in queue if ready(state.jobs[entry[-1]])]
+    able = [entry for queue in queues for entry in queue if _may_serve(state, device, state.jobs[entry[-1]])]
     return state.jobs[min(able)[-1]] if able else None
+
+
+def _may_serve(state: State, device: Device, job: Job) -> bool:
+    return ready(job) and not in_recess(state, device, job)
 
 
 def hurries(job: Job) -> bool:
@@ -145,6 +150,8 @@ def latest_us(state: State, job: Job) -> Micros:
     Weights that are still being copied count as if computing began behind the last of them.
     """
     demand, device = job.demand, state.device_of(job)
+    if job.is_engine:
+        return job.wanted_us
     if demand is None or demand.deadline_us is None or device is None:
         return job.wanted_us + state.settings.service_patience_us
     return demand.deadline_us - demand.compute_us - max(0, copied_us(device, job) - state.now)

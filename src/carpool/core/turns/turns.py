@@ -44,7 +44,7 @@ from carpool.core.state.seat_states import (
     Waiting,
 )
 from carpool.core.state.state import State
-from carpool.core.turns import order, weights
+from carpool.core.turns import engines, order, weights
 from carpool.core.turns.order import leave_queue, may_start, rank, turn_over
 from carpool.core.turns.yielding import adjust_grace, request_yield
 
@@ -57,9 +57,39 @@ def want(state: State, job: Job, urgent: bool, demand: Demand | None = None) -> 
     TURNS.act(job.turn.state, TurnWanted)(state, job, urgent, demand)
 
 
+def wants_itself(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
+    """Record that the job has stopped until it has a turn."""
+    job.wished = False
+    want(state, job, urgent, demand)
+
+
+def busy_changed(state: State, job: Job, busy: bool) -> None:
+    """Want a turn on behalf of an engine that has requests; let one without requests go."""
+    if busy == job.busy:
+        return
+    job.busy, job.let_go = busy, job.holds and not busy
+    state.touch_lane(job.lane)
+    if busy:
+        _wish(state, job)
+    elif job.wished and job.wanted:
+        forget(state, job)
+
+
+def _wish(state: State, job: Job) -> None:
+    device = state.device_of(job)
+    if device is None or not job.attached:
+        return  # it asks itself when it has come
+    engines.end_recess(state, device, job)
+    if job.turn.state is TurnState.IDLE:
+        job.wished = True
+        want(state, job, urgent=False)
+
+
 def released(state: State, job: Job) -> None:
     """Record that the job gave its turn back to the core."""
     TURNS.act(job.turn.state, TurnReleased)(state, job)
+    if job.busy:
+        _wish(state, job)
 
 
 def passed(state: State, job: Job, to: Job | None) -> None:
@@ -181,6 +211,7 @@ def _end(state: State, job: Job) -> None:
     gave_way = _awaited(state, lane) or lane.yield_asked is not YieldAsked.NO
     _clear(state, lane)
     job.set(turn=IDLE, gave_way=gave_way, restoring_us=0, idle_since_us=state.now)
+    engines.ends(state, state.devices[lane.device], job)
     reconcile_time(state, job, total)
     _tell_device(state, lane, job)
     if turn.again is not None:
@@ -231,6 +262,7 @@ def _begin(state: State, job: Job) -> None:
         protect(state, lane)
     leave_queue(state, lane, job)
     job.set(turn=HOLDING, promised_us=None)
+    engines.begins(state, device, job)
     lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
     if job.window is not None:
         co_runners.begins(state, device, job.window)

@@ -4,15 +4,15 @@ The first of these conditions that holds decides; the numbers stand in `request_
 
 1. A service has preempted the holder, which then comes to no boundary: it is asked, at once, only if it has paused and
    a service needs its memory, or another job has the device to itself, or a user has paused the job.
-   A user has paused the job: it is asked at once.  Other programs need its memory: it is asked to yield at its next
-   boundary, or at once if it is blocked in its allocator.
+   A user has paused the job, or it is an engine whose requests have ended: it is asked at once.  Other programs need
+   its memory: it is asked to yield at its next boundary, or at once if it is blocked in its allocator.
 2. No other job needs the holder to yield: what it has been asked is taken back.
 3. The holder is blocked in its allocator, and no job is leaving for it: it is asked at once, because it would keep the
    others for nothing.
 4. The holder has been asked already: it is asked more firmly, where another job cannot wait as long as was thought.
-5. Another job's turn is due: the holder is asked to yield at its next boundary.  The policy says when a turn is due,
-   within what a switch and moving memory may cost; an urgent job is due at once, and so is one that has the device to
-   itself.
+5. Another job's turn is due: the holder is asked to yield at its next boundary, or at once if it is an engine.  The
+   policy says when a turn is due, within what a switch and moving memory may cost; an urgent job is due at once, and so
+   is one that has the device to itself.
 6. No other turn is due yet: the timer is set, and until then the holder loses its turn only if it does not use the
    device for longer than the grace.
 """
@@ -27,7 +27,7 @@ from carpool.core.state.device import Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
-from carpool.core.turns import order
+from carpool.core.turns import engines, order
 from carpool.core.turns.order import waiting_elsewhere
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
@@ -68,6 +68,8 @@ def request_yield(state: State, lane: Lane, holder: Job) -> None:
         _ask(state, lane, holder.id, holder, forced=True)
     elif lane.reclaimed:
         _ask(state, lane, holder.id, holder, forced=bool(holder.pending))
+    elif holder.let_go:
+        _ask(state, lane, holder.id, holder, forced=True)
     elif not others:  # 2
         _withdraw(state, lane, holder)
     elif holder.pending and holder.wait is not WaitState.MOVING:  # 3
@@ -93,7 +95,7 @@ def _ask_when_due(state: State, lane: Lane, holder: Job, others: list[Job]) -> N
         due = min(due, lane.due[1])  # asking again does not put it off
     lane.due = None if due is None else (rival.id, due)
     if due is not None and due <= state.now:
-        _ask(state, lane, holder.id, rival, forced=False)
+        _ask(state, lane, holder.id, rival, forced=holder.is_engine)
         return
     if due is None:
         state.timers.cancel(("yield", lane.id))
@@ -122,7 +124,7 @@ def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
 
 def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros | None) -> None:
     """Let the holder lose its turn only while it does not use the device, until it is asked; a service keeps it."""
-    if lane.serves:
+    if lane.serves and not holder.rests:
         return
     grace = min(grace_us(state, holder, rival) for rival in others)
     if due is not None and due <= state.now + grace:
@@ -160,6 +162,8 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
     """Return when the holder should give way to ``best``; None: it need not."""
     if best.urgent or state.blocked_by_exclusive(holder):
         return state.now
+    if holder.is_engine:
+        return engines.due_us(state, lane, holder, best)
     if lane.serves:  # copying does not count: otherwise one that takes longer would begin again for ever
         begun_us = max(lane.turn_us, order.copied_us(state.devices[lane.device], holder))
         return begun_us + state.settings.forced_after_us

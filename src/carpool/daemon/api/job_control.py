@@ -19,11 +19,12 @@ from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.jobs import show_job
 from carpool.daemon.api.submit import check_changeable, check_dependency, core_spec
+from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.options.requests import changed_options, dependencies
 from carpool.options.table import Changeable
-from carpool.protocol.api import JobUpdate, SubmitRequest
+from carpool.protocol.api import BusyRequest, JobUpdate, SubmitRequest
 from carpool.protocol.display import user_name
 
 
@@ -91,6 +92,19 @@ def _require_same_rank(call: ApiCall, job: JobRecord, by: int, done: str) -> Non
     if by != job.owner and not administers(call.context, call.who):
         text = f"job {job.number} is {done} by {user_name(by)}, an administrator"
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
+
+
+async def report_busy(call: ApiCall) -> object:
+    """Hear from an engine's front that the engine has requests, or has none any more."""
+    asked = await call.body(BusyRequest)
+    job = call.job("say that it has requests")
+    if not isinstance(job, JobRecord):
+        raise RequestError(409, "ended", f"job {job.number} has ended", f"carpool show {job.number} says how")
+    if not job.spec.engine:
+        text = f"job {job.number} is not an engine"
+        raise RequestError(409, "not_an_engine", text, "carpool submit --service makes a job one")
+    call.context.hooks.of(EngineRequests).report(job.id, asked.busy)
+    return asked
 
 
 async def requeue_job(call: ApiCall) -> object:

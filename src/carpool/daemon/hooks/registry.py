@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from carpool.core.events import Event
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.hooks.control_groups import ControlGroupHook, CoreDumps
+from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.hooks.limit_signals import LimitSignals
 from carpool.daemon.hooks.notice_delivery import deliver
 from carpool.daemon.hooks.notices import Notices
@@ -35,6 +37,7 @@ class HookParts:
     journal: Journal
     groups: JobGroups
     notices: Iterable[NoticeRow]
+    post: Callable[[Event], None]
 
 
 def job_hooks(parts: HookParts) -> JobHooks:
@@ -48,6 +51,7 @@ def job_hooks(parts: HookParts) -> JobHooks:
             ControlGroupHook(parts.groups),
             CoreDumps(limits.core_dumps),
             LimitSignals(parts.jobs),
+            EngineRequests(parts.post),
             Notices(NoticeTable(parts.journal), parts.notices, partial(deliver, parts.privileges, parts.groups)),
             Retention(parts.jobs, removal, directories, keeping, hooks.forgotten),
         ]

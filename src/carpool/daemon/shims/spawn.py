@@ -43,7 +43,15 @@ class ShimSpawner:
         env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
         output, error = job.own_files
         return messages.StartSpec(
-            job.spec.argv, job.spec.cwd, env, self.threads, gpus, self.log_limit, output=output, error=error
+            job.spec.argv,
+            job.spec.cwd,
+            env,
+            self.threads,
+            gpus,
+            engine=job.spec.engine,
+            log_limit=self.log_limit,
+            output=output,
+            error=error,
         )
 
 

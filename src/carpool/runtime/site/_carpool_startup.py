@@ -82,8 +82,9 @@ def _may_attach() -> bool:
     """Whether this process may attach; False outside of jobs, and for workers and servers of multiprocessing."""
     if os.environ.get("CARPOOL_DISABLE", "") not in ("", "0") or not {"CARPOOL_JOB", "CARPOOL_HOME"} <= {*os.environ}:
         return False
-    # On a GPU such a worker may be a rank or an engine; one that only loads data never asks for a seat.
-    workers = (SPAWNED, FORK_SERVER) if os.environ.get("CARPOOL_CUDA_DEVICE") else ()
+    # On a GPU, and in an engine, such a worker may compute; on a GPU one that only loads data never asks for a seat.
+    computes = {"CARPOOL_CUDA_DEVICE", "CARPOOL_ENGINE"} & {*os.environ}
+    workers = (SPAWNED, FORK_SERVER) if computes else ()
     return not (helper := _helper()) or helper.startswith(workers)
 
 

@@ -175,6 +175,7 @@ NODE(cuGraphAddNode_v3, ALLOCATES, (node, graph, dependencies, edges, count, par
  * on each of them, and what it has is not told apart by device here: the driver does that.  Either pointer may be NULL. */
 CP_GATE(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
   cp_driver_start();
+  if (CP_UNLIKELY(cp_load(&cp_shut) & CP_ASK)) cp_cuda_claim(); /* engines size themselves before they allocate */
   size_t own, *bytes = total || !free_bytes ? total : &own;
   CUresult r = cp_real.cuMemGetInfo_v2(free_bytes, bytes);
   if (r != CUDA_SUCCESS || !cp_active() || cp.backend != &cp_cuda_backend || cp_sees_several() || !bytes) return r;

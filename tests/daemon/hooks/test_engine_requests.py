@@ -1,0 +1,65 @@
+"""Reports of fronts: what the core hears, for how long it counts, and who may report."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from carpool.core.events import Event, ServiceBusy
+from carpool.daemon.hooks.engine_requests import EngineRequests
+from carpool.daemon.jobs.table import JobRecord
+from carpool.protocol.api import SubmitRequest
+from tests.daemon.daemon_harness import Daemon, refusal
+
+LONG_S = 3600.0
+
+
+async def test_the_core_hears_of_changes_only() -> None:
+    said: list[Event] = []
+    requests = EngineRequests(said.append, LONG_S)
+    for busy in (False, True, True, False, False):
+        requests.report(1, busy)
+    assert said == [ServiceBusy(1, True), ServiceBusy(1, False)]
+    requests.stop()
+
+
+async def test_a_report_that_is_not_repeated_ends() -> None:
+    said: list[Event] = []
+    ended = asyncio.Event()
+
+    def post(event: Event) -> None:
+        said.append(event)
+        if event == ServiceBusy(1, False):
+            ended.set()
+
+    requests = EngineRequests(post, 0.0)
+    requests.report(1, True)
+    await ended.wait()
+    requests.report(1, True)
+    assert said == [ServiceBusy(1, True), ServiceBusy(1, False), ServiceBusy(1, True)]
+    requests.stop()
+
+
+async def test_nothing_is_heard_of_an_engine_that_has_ended() -> None:
+    said: list[Event] = []
+    requests = EngineRequests(said.append, 0.0)
+    requests.report(1, True)
+    requests.ended(JobRecord(1, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 1))
+    await asyncio.sleep(0)
+    assert said == [ServiceBusy(1, True)]
+
+
+def test_who_reports_what(daemon: Daemon) -> None:
+    request: dict[str, Any] = {"argv": ["sleep", "600"], "cwd": "/", "env": {}}
+    engine = daemon.post("/v1/jobs", request | {"service": 100, "engine": True})["id"]
+    other = daemon.post("/v1/jobs", request)["id"]
+    busy = {"busy": True}
+    assert daemon.post(f"/v1/jobs/{engine}/busy", busy) == busy
+    assert refusal(daemon.post, f"/v1/jobs/{other}/busy", busy).answer == (409, "not_an_engine")
+    assert refusal(daemon.post, "/v1/jobs/99/busy", busy).answer == (404, "unknown_job")
+    assert refusal(daemon.post, "/v1/jobs", request | {"engine": True}).answer == (400, "engine_alone")
+    heard = [event["data"] for event in daemon.events() if event["kind"] == "ServiceBusy"]
+    assert heard == [{"job": engine, "busy": True}]
+    for job in (engine, other):
+        daemon.cancelled(job)
+    assert refusal(daemon.post, f"/v1/jobs/{engine}/busy", busy).answer == (409, "ended")
