@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from carpool.protocol.api import SubmitRequest
 from carpool.protocol.models import ModelInfo
 from carpool.runtime.launch import plain_environment
 from tests.serve.fakes import FakeRegistry
@@ -20,6 +21,7 @@ from tests.serve.fakes import FakeRegistry
 class PlainJob:
     def __init__(self, process: Process) -> None:
         self.name = f"process {process.pid}"
+        self.number = process.pid
         self.process = process
 
     async def ended(self) -> str:
@@ -43,6 +45,9 @@ class PlainLauncher:
         )
         self.jobs.append(PlainJob(process))
         return self.jobs[-1]
+
+    async def submit(self, request: SubmitRequest) -> PlainJob:
+        return await self.start(request.argv, request.cwd, request.env, request.name, request.service or 0)
 
     def kill(self, pid: int) -> None:
         (job,) = [job for job in self.jobs if job.process.pid == pid]

@@ -58,6 +58,8 @@ async def _run(serving: FrontOptions) -> None:
             registry=registry,
             prepare=prepare,
             new_pool=lambda environment: Pool(environment, launcher, door, standby=serving.standby),
+            launcher=launcher,
+            set_busy=daemon.client().set_busy,
         )
         await serve(serving, parts, stopping)
 

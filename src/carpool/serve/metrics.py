@@ -23,10 +23,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.recent = RecentFigures()
-        self._registry = new_registry()
+        self.registry = new_registry()
 
         def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(f"carpool_{name}", about, labels, registry=self._registry)
+            return Counter(f"carpool_{name}", about, labels, registry=self.registry)
 
         self._errors = counter("request_errors", "Requests for inference without a result.", "model", "kind")
         self._batches = counter("batches", "Batches computed.", "model")
@@ -34,15 +34,15 @@ class Metrics:
         self._copied = counter("copied_bytes", "Bytes of weights copied to the device.", "model")
         self._retries = counter("retries", "Requests computed again.", "model")
         self._waiting = Gauge(
-            "carpool_queue_length", "Requests that wait to be computed.", ("model",), registry=self._registry
+            "carpool_queue_length", "Requests that wait to be computed.", ("model",), registry=self.registry
         )
-        self._workers = Gauge("carpool_workers", "Worker processes.", ("state",), registry=self._registry)
+        self._workers = Gauge("carpool_workers", "Worker processes.", ("state",), registry=self.registry)
         self._seconds = Histogram(
             "carpool_request_seconds",
             "From the head of a request for inference to its result.",
             ("model",),
             buckets=BOUNDS_S,
-            registry=self._registry,
+            registry=self.registry,
         )
 
     def answered(self, model: str, seconds: float) -> None:
@@ -79,7 +79,7 @@ class Metrics:
             gauge.clear()
             for label, value in values.items():
                 gauge.labels(label).set(value)
-        return page_of(self._registry, accept)
+        return page_of(self.registry, accept)
 
 
 MINUTE_S = 60

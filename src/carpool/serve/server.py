@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,13 +13,21 @@ from pathlib import Path
 import msgspec
 
 from carpool.devices.memfd import memory_bytes
+from carpool.protocol.engines import read_engines
 from carpool.protocol.models import FrontOptions
 from carpool.protocol.paths import cache_directory
+from carpool.serve.engines.engine import EngineLauncher, EngineParts, engine_session
+from carpool.serve.engines.engines import Engines
+from carpool.serve.engines.figures import EngineFigures
+from carpool.serve.engines.routes import EngineRoutes
+from carpool.serve.engines.turns import EngineTurns
 from carpool.serve.front import Choices, Front
 from carpool.serve.http.access import read_token
+from carpool.serve.http.bodies import Bodies
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
+from carpool.serve.oip.errors import StartError
 from carpool.serve.pool.launcher import Environment, ModelRegistry
 from carpool.serve.pool.pool import Pool
 from carpool.serve.prepare.subprocess import Preparing
@@ -34,10 +43,12 @@ class ServerParts:
     registry: ModelRegistry
     prepare: Preparing
     new_pool: Callable[[Environment], Pool]
+    launcher: EngineLauncher
+    set_busy: Callable[[int, bool], None]  # tells the daemon whether the engine of a job has requests
 
 
 class Said(msgspec.Struct, omit_defaults=True):
-    """A line for programs.  ``event``: serving, ready or unavailable."""
+    """A line for programs.  ``event``: serving; ready or unavailable, of a model; engine, with news of one."""
 
     event: str
     url: str = ""
@@ -58,17 +69,43 @@ async def serve(
         else:
             _tell(say, serving, Said("unavailable", model=model, reason=reason), f"model {model}: {reason}")
 
+    engines = _engines(serving, parts, metrics, say)
     budget = memory_bytes() // 2 if serving.store_bytes is None else serving.store_bytes
     with ImageStore(budget) as store:
         front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
-        endpoint = Endpoint(front, options, metrics)
+        endpoint = Endpoint(front, options, metrics, [] if engines is None else [_routes(engines, options)])
         url = await endpoint.start()
         try:
             _tell(say, serving, Said("serving", url=url), f"serving on {url}")
+            if engines is not None:
+                engines.begin()
             await _watch_until(front, stopping)
         finally:
             await endpoint.stop()
             await front.close()
+            if engines is not None:
+                await engines.close()
+
+
+def _engines(serving: FrontOptions, parts: ServerParts, metrics: Metrics, say: Callable[[str], None]) -> Engines | None:
+    """Return the engines of the file, if there is one.  Raises StartError."""
+    if serving.engines_file is None:
+        return None
+    try:
+        specs = read_engines(Path(serving.engines_file))
+    except ValueError as error:
+        raise StartError(str(error)) from None
+
+    def announce(engine: str, text: str) -> None:
+        _tell(say, serving, Said("engine", model=engine, reason=text), f"engine {engine} {text}")
+
+    turns = EngineTurns(parts.set_busy)
+    shared = EngineParts(parts.launcher, turns, engine_session(), dict(os.environ), announce)
+    return Engines(specs, shared, EngineFigures(metrics.registry))
+
+
+def _routes(engines: Engines, options: EndpointOptions) -> Callable[[Bodies], EngineRoutes]:
+    return lambda bodies: EngineRoutes(engines, bodies, has_token=options.token is not None)
 
 
 async def _watch_until(front: Front, stopping: asyncio.Event) -> None:

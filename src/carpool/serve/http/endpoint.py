@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from carpool.protocol.models import DEFAULT_CONNECTIONS
 from carpool.serve.http.access import authorized, check_address, check_origin
 from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
 from carpool.serve.http.connections import ConnectionLimits, Listener
+from carpool.serve.http.routes import Handler, Route, RouteGroup
 from carpool.serve.metrics import Metrics
 from carpool.serve.oip.codec import decode_request, encode_response
 from carpool.serve.oip.errors import (
@@ -31,11 +33,12 @@ from carpool.serve.oip.messages import UNAVAILABLE, VERSION, IndexEntry, InferRe
 from carpool.serve.oip.values import ModelMetadata, Tensor
 
 log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Makes the answer to a failed request from a status, a kind of error, and a text.
+ErrorForm = Callable[[int, str, str], web.Response]
 
 LONGEST_ERROR = 2000  # letters: names in a request may be as long as its body
 #: Paths that need no token, because supervisors of processes have none.
-OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
+OPEN_PATHS = ("/health", "/v2/health/live", "/v2/health/ready")
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 
@@ -84,11 +87,21 @@ class EndpointOptions:
 class Endpoint:
     """The HTTP server: `start` it first, and `stop` it at the end."""
 
-    def __init__(self, backend: Backend, options: EndpointOptions, metrics: Metrics | None = None) -> None:
-        """Prepare the server.  ``metrics``: where the back end counts, too.  Raises StartError."""
+    def __init__(
+        self,
+        backend: Backend,
+        options: EndpointOptions,
+        metrics: Metrics | None = None,
+        groups: Sequence[Callable[[Bodies], RouteGroup]] = (),
+    ) -> None:
+        """Prepare the server.  Raises StartError.
+
+        ``metrics``: where the back end counts, too.  ``groups``: more paths.
+        """
         check_address(options.host, options.token)
         self.bodies = Bodies(options.largest_body, options.body_bytes, options.patience_s)
         self.metrics = Metrics() if metrics is None else metrics
+        self._groups = [group(self.bodies) for group in groups]
         self._backend = backend
         self._options = options
         self._stopping = False
@@ -120,22 +133,38 @@ class Endpoint:
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
-        routes: list[tuple[str, str, Handler]] = [
-            ("GET", "/v2", self._server),
-            ("GET", "/v2/health/live", self._live),
-            ("GET", "/v2/health/ready", self._ready),
-            ("POST", "/v2/repository/index", self._index),
-            ("GET", "/metrics", self._metrics),
+        routes = [
+            Route("GET", "/v2", self._server, counted=False),
+            Route("GET", "/v2/health/live", self._live, counted=False),
+            Route("GET", "/v2/health/ready", self._ready, counted=False),
+            Route("POST", "/v2/repository/index", self._index, counted=False),
+            Route("GET", "/metrics", self._metrics, counted=False),
         ]
         for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
             routes += [
-                ("POST", f"{model}/infer", self._infer),  # matched first, because it is the most frequent
-                ("GET", f"{model}/ready", self._model_ready),
-                ("GET", model, self._model_metadata),
+                Route("POST", f"{model}/infer", self._infer),  # matched first, because it is the most frequent
+                Route("GET", f"{model}/ready", self._model_ready, counted=False),
+                Route("GET", model, self._model_metadata, counted=False),
             ]
-        for method, path, handler in routes:
-            app.router.add_route(method, path, handler, expect_handler=expected)
+        for route in itertools.chain(routes, *(group.routes() for group in self._groups)):
+            handler = self._counted(route.handler) if route.counted else route.handler
+            app.router.add_route(route.method, route.path, handler, expect_handler=expected)
         return app
+
+    def _counted(self, handler: Handler) -> Handler:
+        """Return the handler of requests that are answered before the server stops."""
+
+        async def counted(request: web.Request) -> web.StreamResponse:
+            self._in_flight += 1
+            self._idle.clear()
+            try:
+                return await handler(request)
+            finally:
+                self._in_flight -= 1
+                if not self._in_flight:
+                    self._idle.set()
+
+        return counted
 
     # Around every request
 
@@ -145,15 +174,16 @@ class Endpoint:
             self._check_client(request)
             return await handler(request)
         except ServeError as error:
-            return error_response(error)
+            return error_response(error, self._form(request.path))
         except web.HTTPException as error:
             text = f"{request.method} {request.path}: {error.reason}"
-            return json_response({"error": text[:LONGEST_ERROR]}, error.status)
+            return self._form(request.path)(error.status, "unknown_path", text[:LONGEST_ERROR])
         except ConnectionError:
             return web.Response(status=499)  # the client is gone and does not read this
         except Exception as error:
             log.exception("%s %s failed", request.method, request.path)
-            return json_response({"error": f"internal error in the server: {error!r}"[:LONGEST_ERROR]}, 500)
+            text = f"internal error in the server: {error!r}"
+            return self._form(request.path)(500, "internal", text[:LONGEST_ERROR])
 
     def _check_client(self, request: web.Request) -> None:
         """Check that a client may use the endpoint; pages of other sites do not have the token.
@@ -165,6 +195,13 @@ class Endpoint:
             check_origin(request.headers.getall("Host", ()), request.headers.getall("Origin", ()))
         elif request.path not in OPEN_PATHS and not authorized(request.headers.get("Authorization"), token):
             raise NotAuthorized("the header `Authorization: Bearer TOKEN` is missing, or its token is wrong")
+
+    def _form(self, path: str) -> ErrorForm:
+        """Return what makes the body of an error for a path."""
+        for group in self._groups:
+            if path.startswith(group.prefixes):
+                return group.failed
+        return _failed
 
     # Requests
 
@@ -204,17 +241,10 @@ class Endpoint:
         return json_response({"name": model.name, "ready": not self._stopping}, 503 if self._stopping else 200)
 
     async def _infer(self, request: web.Request) -> web.StreamResponse:
-        self._in_flight += 1
-        self._idle.clear()
-        try:
-            with HeldBytes(self.bodies) as held:
-                message = await self._answer(request, held)
-                held.count(len(message.body))
-                return await _sent(request, web.Response(body=message.body, headers=message.headers))
-        finally:
-            self._in_flight -= 1
-            if not self._in_flight:
-                self._idle.set()
+        with HeldBytes(self.bodies) as held:
+            message = await self._answer(request, held)
+            held.count(len(message.body))
+            return await _sent(request, web.Response(body=message.body, headers=message.headers))
 
     async def _answer(self, request: web.Request, held: HeldBytes) -> Message:
         """Compute the answer to a request, and count its result or error.  Raises ServeError."""
@@ -265,9 +295,14 @@ def _kind(error: BaseException) -> str:
     return "client_gone" if isinstance(error, asyncio.CancelledError) else "internal"
 
 
-def error_response(error: ServeError) -> web.Response:
-    """Return the answer to a failed request: the status of its error and a body in the protocol's form."""
-    response = json_response({"error": str(error)[:LONGEST_ERROR]}, error.status)
+def _failed(status: int, _: str, text: str) -> web.Response:
+    """Return an error in the form of the Open Inference Protocol."""
+    return json_response({"error": text}, status)
+
+
+def error_response(error: ServeError, form: ErrorForm) -> web.Response:
+    """Return the answer to a failed request: ``form`` makes its status and body, and headers say what to do next."""
+    response = form(error.status, error.kind, str(error)[:LONGEST_ERROR])
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, NotAuthorized):

@@ -119,6 +119,24 @@ class WorkerLost(ServeError):
     status, kind = 503, "worker_lost"
 
 
+class EngineBusy(ServeError):
+    """The engine has as many requests as it may have at once."""
+
+    status, kind = 429, "engine_busy"
+
+
+class EngineLost(ServeError):
+    """The engine's process has ended, at its start or while it answered."""
+
+    status, kind = 502, "engine_lost"
+
+
+class EngineStarting(ServeError):
+    """The engine was not ready within its time for starting."""
+
+    status, kind = 503, "engine_starting"
+
+
 class ShuttingDown(ServeError):
     """The server answers the requests that it has accepted, and accepts no more."""
 

@@ -174,12 +174,15 @@ class DaemonLauncher:
 
     async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> DaemonJob:
         """Submit a worker.  Raises CannotStart.  A cancelled call leaves no job behind."""
-        request = SubmitRequest(list(argv), cwd, dict(env), name=name, service=priority)
+        return await self.submit(SubmitRequest(list(argv), cwd, dict(env), name=name, service=priority))
+
+    async def submit(self, request: SubmitRequest) -> DaemonJob:
+        """Submit a service.  Raises CannotStart.  A cancelled call leaves no job behind."""
         submitting = asyncio.create_task(self._daemon.ask(lambda client: client.submit(request)))
         try:
             return DaemonJob(self._daemon, await asyncio.shield(submitting))
         except ClientError as error:
-            raise CannotStart(f"the daemon starts no worker: {error}") from None
+            raise CannotStart(f"the daemon starts no job for it: {error}") from None
         except asyncio.CancelledError:
             await asyncio.wait({submitting})
             if submitting.exception() is None:
@@ -192,27 +195,27 @@ class DaemonJob:
 
     def __init__(self, daemon: DaemonQueries, number: int) -> None:
         self.name = f"job {number}"
-        self._number = number
+        self.number = number
         self._daemon = daemon
 
     async def ended(self) -> str:
         """Wait for the end and return how the job ended, for users; retries while the daemon is away or busy."""
         while True:
             try:
-                info = await self._daemon.ask(lambda client: client.job(self._number))
+                info = await self._daemon.ask(lambda client: client.job(self.number))
             except ClientError as error:
                 if isinstance(error, ApiError) and error.status == NOT_FOUND:
                     return str(error)
                 log.debug("%s: %s", self.name, error)
             else:
                 if info.outcome is not None:
-                    return f"{_end(info)} (carpool logs {self._number})"
+                    return f"{_end(info)} (carpool logs {self.number})"
             await asyncio.sleep(self._daemon.poll_s)
 
     async def cancel(self) -> None:
         """Cancel a job that has not started; a running one ends by itself when the front hangs up."""
         try:
-            await self._daemon.ask(lambda client: client.cancel(self._number))
+            await self._daemon.ask(lambda client: client.cancel(self.number))
         except ClientError as error:
             log.debug("%s: %s", self.name, error)
 

@@ -84,6 +84,12 @@ from carpool.protocol.paths import expanded
     type=Parsed("name", check_name),
     help="Serve only this model; repeatable.  [default: all]",
 )
+@click.option(
+    "--engines",
+    "engines_file",
+    metavar="FILE",
+    help="Servers of language models to start on demand, behind OpenAI's API: a TOML file with a table for each.",
+)
 @with_common_options
 def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) -> int:
     """Answer requests for inference with the registered models (Open Inference Protocol), until Ctrl-C.
@@ -96,13 +102,27 @@ def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) 
     with connected(home) as client:
         own = [info for info in client.models() if info.owner == os.geteuid()]
     _check_models(own, models)
-    if not own and not as_json:
+    if options["engines_file"] is not None:
+        options["engines_file"] = str(_checked_engines(options["engines_file"]))
+    elif not own and not as_json:
         click.echo("no models yet; add them at any time: carpool model add NAME --factory module:function")
     serving = FrontOptions(home=str(home), models=list(models), as_json=as_json, **options)
     sys.stdout.flush()
     # -P: what lies in the current directory must not be imported.
     arguments = ["-P", "-m", "carpool.serve.__main__", msgspec.json.encode(serving).decode()]
     os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _checked_engines(name: str) -> Path:
+    """Return the file of engines, whose contents are right.  Raises Problem."""
+    from carpool.protocol.engines import read_engines
+
+    path = expanded(name).absolute()
+    try:
+        read_engines(path)
+    except ValueError as error:
+        raise Problem(Exit.USAGE, "bad_engines", str(error)) from None
+    return path
 
 
 def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:

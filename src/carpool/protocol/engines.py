@@ -1,0 +1,197 @@
+"""Engines: servers of language models as `carpool serve` starts them, their file, and messages about them.
+
+An engine is any program that serves a model by HTTP: vLLM, SGLang, llama.cpp, `transformers serve`.  A table of the
+file describes one; nothing in it is for a particular engine.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from carpool.core.spelling import did_you_mean
+from carpool.protocol.models import DEFAULT_PRIORITY, LARGEST_FIGURE, LONGEST_REASON, check_name
+from carpool.protocol.units import positive_time_us
+
+PORT: Final = "{port}"
+NEVER: Final = "never"
+#: States of an engine: no process, a process that does not answer yet, one that answers, one that is ended.
+OFF: Final = "off"
+STARTING: Final = "starting"
+READY: Final = "ready"
+ENDING: Final = "ending"
+EngineStateName = Literal["off", "starting", "ready", "ending"]
+Wish = Literal["start", "stop", "sleep"]
+MOST_IN_FLIGHT = 64
+LONGEST_MODEL = 200  # letters of a model's name
+_DAY_US = 86_400_000_000
+
+
+class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file: an engine's command, the names of its models, and the limits of its life."""
+
+    cmd: str | list[str]  # a text is split as a shell would, and never given to one; {port}: where it is to listen
+    models: list[str] = []  # names that clients use; none: the engine's own name
+    upstream: str | None = msgspec.field(default=None, name="as")  # the name that the engine knows the model by
+    health: str = "/health"  # a path that answers 200 once the engine is ready
+    start_timeout: str | int = "10m"
+    ttl: str | int = "15m"  # without a request for so long its process ends; "never"
+    pin: bool = False  # its process never ends for want of requests
+    preload: bool = False  # start it with the server, not with the first request
+    device: str | None = None  # as in `carpool submit --device`
+    priority: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = DEFAULT_PRIORITY  # among services; larger is first
+    max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = MOST_IN_FLIGHT  # more requests are refused
+    env: dict[str, str] = {}  # variables in addition to the server's own
+    cwd: str | None = None  # none: the directory of the file
+
+    @property
+    def start_us(self) -> int:
+        """How long it may take until the engine is ready."""
+        return _time_us(self.start_timeout)
+
+    @property
+    def ttl_us(self) -> int | None:
+        """How long its process lives without requests; None: for ever."""
+        return None if self.pin or self.ttl == NEVER else _time_us(self.ttl)
+
+    def argv(self, port: int) -> list[str]:
+        """Return the command for an engine that listens on ``port``."""
+        words = shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
+        return [word.replace(PORT, str(port)) for word in words]
+
+
+class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A front's report of one engine.  Times and rates: of the last minute; null: there was none."""
+
+    state: EngineStateName
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""  # why its last start has failed
+    models: list[Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)]] = []
+    job: int | None = None  # the job that is its process
+    in_flight: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0
+    first_token_us: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] | None = None  # median
+    tokens_per_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0.0
+    pinned: bool = False
+    url: str = ""  # the front's
+
+
+class EngineInfo(msgspec.Struct, frozen=True):
+    """One row of GET /v1/engines.  Of others' engines the command is empty."""
+
+    name: str
+    owner: int
+    report: EngineState
+    device: str | None = None
+    bytes: int = 0  # of its memory, wherever it is
+    moved_out: bool = False  # its memory is not on the device
+
+
+class EngineList(msgspec.Struct, frozen=True):
+    """GET /v1/engines: the engines that fronts serve now, by name."""
+
+    engines: list[EngineInfo]
+
+
+class EngineWishes(msgspec.Struct, frozen=True):
+    """The answer to a front's report: what users have asked of its engines since the last one."""
+
+    engines: dict[str, Wish] = {}
+
+
+def read_engines(path: Path) -> dict[str, EngineSpec]:
+    """Read and check a file of engines.  Raises ValueError with a text for users."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    if not tables:
+        raise ValueError(f'{path} names no engine: write a table for each, as in [llama] and cmd = "..."')
+    specs = {name: _engine(path, name, table) for name, table in tables.items()}
+    _check_models(path, specs)
+    return specs
+
+
+def model_names(name: str, spec: EngineSpec) -> Sequence[str]:
+    """Return the names of models that an engine answers to."""
+    return spec.models or [name]
+
+
+def _engine(path: Path, name: str, table: object) -> EngineSpec:
+    try:
+        check_name(name)
+        if not isinstance(table, dict):
+            raise ValueError(f"{name} is not a table: an engine is written as [name], then its keys")
+        _check_keys(table)
+        spec = msgspec.convert(table, EngineSpec)
+        _check_values(spec)
+    except ValueError as error:
+        raise ValueError(f"{path}: engine {name}: {_plainly(error)}") from None
+    directory = path.absolute().parent
+    return msgspec.structs.replace(spec, cwd=str(directory / Path(spec.cwd or "").expanduser()))
+
+
+def _check_keys(table: Mapping[str, Any]) -> None:
+    known = [field.encode_name for field in msgspec.structs.fields(EngineSpec)]
+    for key in table:
+        if key not in known:
+            raise ValueError(f"unknown key {key!r}; {did_you_mean(key, known)}known: {', '.join(known)}")
+    if "cmd" not in table:
+        raise ValueError(f'it has no cmd, the command that starts it, as in cmd = "llama-server --port {PORT}"')
+
+
+def _check_values(spec: EngineSpec) -> None:
+    """Raise ValueError for a value that no engine can have."""
+    _about("cmd", lambda: _check_command(spec))
+    _about("start_timeout", lambda: spec.start_us)
+    _about("ttl", lambda: None if spec.ttl == NEVER else _time_us(spec.ttl))
+    for model in spec.models:
+        if not model or len(model) > LONGEST_MODEL or not model.isprintable():
+            raise ValueError(f"models: {model[:LONGEST_MODEL]!r} is not a name of a model")
+    if not spec.health.startswith("/"):
+        raise ValueError(f"health: {spec.health!r} is not a path: it begins with /")
+    if any("\0" in text or "=" in name for name, text in spec.env.items()):
+        raise ValueError("env: names of variables have no =, and values no zero byte")
+
+
+def _check_command(spec: EngineSpec) -> None:
+    words = spec.argv(1)
+    if not words or not words[0]:
+        raise ValueError("there is no command")
+    if not any(PORT in word for word in ([spec.cmd] if isinstance(spec.cmd, str) else spec.cmd)):
+        raise ValueError(f"it does not say where to listen: write {PORT} where the engine takes its port")
+
+
+def _check_models(path: Path, specs: Mapping[str, EngineSpec]) -> None:
+    """Raise ValueError if two engines answer to one name."""
+    owners: dict[str, str] = {}
+    for name, spec in specs.items():
+        for model in model_names(name, spec):
+            if (other := owners.setdefault(model, name)) != name:
+                raise ValueError(f"{path}: engines {other} and {name} both answer to the model {model!r}")
+
+
+def _about(key: str, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def _time_us(value: str | int) -> int:
+    """Return microseconds.  Raises ValueError."""
+    us = positive_time_us(str(value))
+    if us > 365 * _DAY_US:
+        raise ValueError(f"{value!r} is more than a year")
+    return us
+
+
+def _plainly(error: ValueError) -> str:
+    """Return the text of an error; msgspec names the place of a wrong value as a path at its end."""
+    text, _, place = str(error).partition(" - at `$.")
+    return f"{place.rstrip('`')}: {text[:1].lower()}{text[1:]}" if place else text

@@ -1,0 +1,292 @@
+"""One engine: its process is a job of the daemon, from the first request that needs it to the end of its `ttl`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.engines import ENDING, OFF, READY, STARTING, EngineSpec, EngineStateName
+from carpool.protocol.units import exact_time
+from carpool.serve.engines.turns import EngineTurns
+from carpool.serve.oip.errors import EngineBusy, EngineLost, EngineStarting, ServeError, ShuttingDown
+from carpool.serve.pool.launcher import CannotStart, WorkerJob
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+HEALTH_S = (0.05, 1.0)  # between two looks at an engine that starts: at first, and at most
+ANSWER_S = 5.0  # for one answer to a look
+MOST_PAUSE_S = 60.0  # before another start, after starts that have failed
+RETRY_AFTER_S = 1
+TICK_S = 1.0
+
+
+class EngineJob(WorkerJob, Protocol):
+    """The job that is an engine's process."""
+
+    number: int
+
+
+class EngineLauncher(Protocol):
+    """Starts engines."""
+
+    async def submit(self, request: SubmitRequest) -> EngineJob:
+        """Start a service.  Raises CannotStart."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What engines have in common.  ``environment``: variables of each; ``announce`` is told of starts and ends."""
+
+    launcher: EngineLauncher
+    turns: EngineTurns
+    session: aiohttp.ClientSession
+    environment: Mapping[str, str]
+    announce: Callable[[str, str], None]
+
+
+def engine_session() -> aiohttp.ClientSession:
+    """Return the client of all engines, which adds nothing to requests.
+
+    Each request has a connection of its own: closing it is how an engine hears that its client has left.
+    """
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_S),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+    )
+
+
+class Engine:
+    """An engine and its requests: `request` is a block around each, and `ready` starts the process if there is none."""
+
+    def __init__(self, name: str, spec: EngineSpec, parts: EngineParts) -> None:
+        self.name = name
+        self.spec = spec
+        self.state: EngineStateName = OFF
+        self.reason = ""  # why the last start has failed
+        self.job: EngineJob | None = None
+        self.in_flight = 0
+        self.starts = 0
+        self._parts = parts
+        self.port = 0
+        self._used_s = 0.0  # when the last request ended
+        self._failures = 0
+        self._not_before_s = 0.0
+        self._closed = False
+        self._life: asyncio.Task[None] | None = None
+        self._up: asyncio.Future[None] | None = None  # done once the process that starts is ready, or is not
+        self._over = asyncio.Event()  # the process is to end
+        self._calm = asyncio.Event()  # no request is in flight
+        self._calm.set()
+
+    @property
+    def url(self) -> str:
+        """The address of its process."""
+        return f"http://{HOST}:{self.port}"
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        """Hold the engine for one request.  Raises EngineBusy, ShuttingDown."""
+        if self._closed:
+            raise ShuttingDown("the server is stopping")
+        if self.in_flight >= self.spec.max_in_flight:
+            raise EngineBusy(f"{self.name} has {self.in_flight} requests, which is its limit", RETRY_AFTER_S)
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    async def ready(self) -> str:
+        """Start the engine unless it is ready, and return its address.  Raises EngineLost, EngineStarting."""
+        while self.state != READY:
+            if self.state == ENDING and self._life is not None:
+                await asyncio.wait({self._life})
+            elif self.state == OFF:
+                self._begin()
+            if self._up is not None:
+                await asyncio.shield(self._up)
+        return self.url
+
+    async def stop(self) -> None:
+        """End the process once its requests are answered; the next request starts it again."""
+        self._over.set()
+        if self._life is not None:
+            await asyncio.wait({self._life})
+
+    async def close(self) -> None:
+        """End the process for good, and refuse requests."""
+        self._closed = True
+        await self.stop()
+
+    def _count(self, change: int) -> None:
+        self.in_flight += change
+        self._used_s = asyncio.get_running_loop().time()
+        (self._calm.clear if self.in_flight else self._calm.set)()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Let the daemon know whether the engine has requests."""
+        if self.job is not None and self.state in (STARTING, READY):
+            self._parts.turns.set(self.job.number, self.in_flight > 0 and self.state == READY)
+
+    def _begin(self) -> None:
+        """Begin a life.  Raises EngineLost while it is too early after a start that has failed."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise ShuttingDown("the server is stopping")
+        if (left := self._not_before_s - loop.time()) > 0:
+            raise EngineLost(f"{self.name} does not start: {self.reason}", max(1, round(left)))
+        self.state, self.starts = STARTING, self.starts + 1
+        self._over.clear()
+        self._up = loop.create_future()
+        self._up.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+        self._life = asyncio.create_task(self._live(self._up))
+
+    async def _live(self, up: asyncio.Future[None]) -> None:
+        """Start the process, let it serve, and end it."""
+        ended: asyncio.Task[str] | None = None
+        try:
+            self.job = await self._launched()
+            ended = asyncio.create_task(self.job.ended())
+            await self._healthy(ended)
+            self._is_ready(up)
+            self._note_end(await self._served(ended))
+        except (CannotStart, ServeError) as error:
+            self._has_failed(up, error)
+        finally:
+            if not up.done():
+                up.set_exception(ShuttingDown("the server is stopping"))
+            await self._end(ended)
+
+    async def _launched(self) -> EngineJob:
+        """Submit the job.  Raises CannotStart."""
+        spec = self.spec
+        self.port = _free_port()
+        env = {**self._parts.environment, **spec.env}
+        request = SubmitRequest(
+            spec.argv(self.port),
+            spec.cwd or str(Path.cwd()),
+            env,
+            name=self.name,
+            service=spec.priority,
+            engine=True,
+            device=spec.device,
+        )
+        return await self._parts.launcher.submit(request)
+
+    async def _healthy(self, ended: asyncio.Task[str]) -> None:
+        """Wait until the process answers.  Raises EngineLost, EngineStarting."""
+        try:
+            async with asyncio.timeout(self.spec.start_us / 1e6):
+                await self._answering(ended)
+        except TimeoutError:
+            text = f"{self.name} was not ready within {exact_time(self.spec.start_us)} ({self._log()})"
+            raise EngineStarting(text, RETRY_AFTER_S) from None
+
+    async def _answering(self, ended: asyncio.Task[str]) -> None:
+        pause, most = HEALTH_S
+        while not await self._answers():
+            over = asyncio.create_task(self._over.wait())
+            done, _ = await asyncio.wait({ended, over}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            if ended in done:
+                raise EngineLost(f"{self.name} has ended before it was ready: {ended.result()}")
+            if over in done:
+                raise EngineLost(f"{self.name} was stopped before it was ready")
+            pause = min(most, pause * 1.5)
+
+    async def _answers(self) -> bool:
+        """Whether the process is ready; programs of other users that have taken its port are not believed."""
+        if _owner_of(self.port) not in (None, os.geteuid(), 0):
+            raise EngineLost(f"port {self.port} of {self.name} was taken by another user; ask again")
+        with suppress(aiohttp.ClientError, TimeoutError, OSError):
+            patience = aiohttp.ClientTimeout(ANSWER_S)
+            async with self._parts.session.get(self.url + self.spec.health, timeout=patience) as answer:
+                return answer.status == 200
+        return False
+
+    def _is_ready(self, up: asyncio.Future[None]) -> None:
+        self.state, self.reason, self._failures = READY, "", 0
+        self._used_s = asyncio.get_running_loop().time()
+        self._parts.announce(self.name, "is ready")
+        self._tell()
+        up.set_result(None)
+
+    def _has_failed(self, up: asyncio.Future[None], error: CannotStart | ServeError) -> None:
+        self._failures += 1
+        self.reason = str(error)
+        pause_s = min(MOST_PAUSE_S, 2.0 ** (self._failures - 1))
+        self._not_before_s = asyncio.get_running_loop().time() + pause_s
+        self._parts.announce(self.name, f"does not start: {error}")
+        up.set_exception(error if isinstance(error, ServeError) else EngineLost(f"{self.name}: {error}"))
+
+    async def _served(self, ended: asyncio.Task[str]) -> str:
+        """Wait until the process has ended, or is to end; return how it has ended, if it has."""
+        over = asyncio.create_task(self._over.wait())
+        try:
+            while not (self._over.is_set() or ended.done() or self._unused()):
+                await asyncio.wait({ended, over}, timeout=self._patience_s(), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+        return ended.result() if ended.done() else ""
+
+    def _patience_s(self) -> float:
+        """Return how long to wait until it may have been without requests for its `ttl`."""
+        return TICK_S if self.spec.ttl_us is None else min(TICK_S, self.spec.ttl_us / 1e6)
+
+    def _unused(self) -> bool:
+        ttl_us = self.spec.ttl_us
+        idle_s = asyncio.get_running_loop().time() - self._used_s
+        return ttl_us is not None and not self.in_flight and idle_s * 1e6 >= ttl_us
+
+    def _note_end(self, how: str) -> None:
+        if how:
+            self.reason = how
+            self._parts.announce(self.name, f"has ended: {how}")
+
+    async def _end(self, ended: asyncio.Task[str] | None) -> None:
+        """End the process, if it has not ended, after its requests."""
+        self.state, job = ENDING, self.job
+        if job is not None and ended is not None:
+            if not ended.done():
+                await self._calm.wait()
+            while not ended.done():  # while the daemon is away it is asked again
+                await job.cancel()
+                await asyncio.wait({ended}, timeout=ANSWER_S)
+            self._parts.turns.forget(job.number)
+        self.state, self.job, self._up = OFF, None, None
+
+    def _log(self) -> str:
+        return "no job" if self.job is None else f"carpool logs {self.job.number}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _owner_of(port: int) -> int | None:
+    """Return the uid of the program that listens on a port of this machine; None: none does, or it cannot be told."""
+    wanted = f":{port:04X}"
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[1].endswith(wanted) and fields[3] == "0A":
+                    return int(fields[7])
+    return None

@@ -1,0 +1,208 @@
+"""Engines behind the front: started on demand, asked by model, ended; and what clients see when one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from tests.serve.fakes import until
+
+if TYPE_CHECKING:
+    from tests.serve.engines.conftest import Fronts
+
+SAYS = "one: a b c"
+
+
+async def test_an_engine_starts_with_its_first_request(fronts: Fronts) -> None:
+    fronts.write(one={}, two={"preload": True})
+    await fronts.start()
+    await until(lambda: "engine two is ready" in fronts.lines)
+    assert [entry["state"] for entry in (await fronts.ask("GET", "/v1/models")).json["data"]] == ["off", "ready"]
+    answers = await asyncio.gather(*(fronts.complete("one", "a b c") for _ in range(5)))
+    assert [answer.json["choices"][0]["text"] for answer in answers] == [SAYS] * 5
+    assert len(fronts.launcher.jobs) == 2, "all five waited for one start"
+    assert (await fronts.ask("GET", "/v1/models/one")).json["state"] == "ready"
+
+
+async def test_a_request_passes_through_unchanged(fronts: Fronts) -> None:
+    fronts.write(one={"knows": "org/model", "as": "org/model", "models": ["one", "other"]})
+    await fronts.start()
+    body = b'{"model": "other", "prompt": "echo", "seed": 12345678901234567890, "temperature": 0.10, "x": "\\u00e9"}'
+    seen = (await fronts.ask("POST", "/v1/chat/completions?a=%2F", body, Authorization="Bearer of-the-engine")).json
+    assert seen["path"] == "/v1/chat/completions?a=%2F"
+    assert json.loads(seen["body"]) == json.loads(body) | {"model": "org/model"}
+    assert '12345678901234567890,"temperature":0.10,"x":"\\u00e9"' in seen["body"], "the bytes of other values stay"
+    assert seen["headers"]["Authorization"] == "Bearer of-the-engine"
+    exact = body.replace(b"other", b"org/model")
+    assert (await fronts.ask("POST", "/upstream/one/v1/completions", exact)).json["body"] == exact.decode()
+
+
+async def test_a_form_names_its_model(fronts: Fronts) -> None:
+    fronts.write(one={"as": "whisper"})
+    await fronts.start()
+    form = aiohttp.FormData({"language": "en", "model": "one"})
+    form.add_field("file", b"\r\n\r\nname=model\r\n\r\nnoise\0", filename="a.wav", content_type="audio/wav")
+    seen = (await fronts.ask("POST", "/v1/audio/transcriptions", form)).json["text"]
+    assert 'name="model"\r\n\r\nwhisper\r\n' in seen and "name=model\r\n\r\nnoise\0" in seen
+
+
+async def test_a_stream_arrives_as_it_is_made(fronts: Fronts) -> None:
+    fronts.write(one={})
+    await fronts.start()
+    answer = await fronts.complete("one", "a b c", stream=True)
+    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert answer.words == "one a b c " and answer.body.endswith(b"data: [DONE]\n\n")
+    page = (await fronts.ask("GET", "/metrics")).body.decode()
+    assert 'carpool_engine_requests_total{engine="one",result="200"} 1.0' in page
+    assert 'carpool_engine_tokens_total{engine="one"} 4.0' in page
+    assert 'carpool_engine_first_token_seconds_count{engine="one"} 1.0' in page
+    assert 'carpool_engine_state{engine="one",state="ready"} 1.0' in page
+
+
+async def test_a_client_that_leaves(fronts: Fronts) -> None:
+    fronts.write(one={})
+    await fronts.start()
+    answer = await fronts.began("one", "hold")
+    await answer.content.readany()
+    answer.close()
+    await until((fronts.directory / "left").exists)
+    (job,) = fronts.launcher.jobs
+    await until(lambda: fronts.told == [(job.number, True), (job.number, False)])
+
+
+async def test_the_daemon_hears_of_requests_once(fronts: Fronts) -> None:
+    """Two requests at once are one time of being busy."""
+    fronts.write(one={"preload": True})
+    await fronts.start()
+    await until(lambda: "engine one is ready" in fronts.lines)
+    (job,) = fronts.launcher.jobs
+    one, two = [await fronts.began("one", "hold") for _ in range(2)]
+    one.close()
+    await until((fronts.directory / "left").exists)
+    assert fronts.told == [(job.number, True)]
+    two.close()
+    await until(lambda: len(fronts.told) == 2)
+    assert fronts.told[1] == (job.number, False)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_engine_that_dies_in_its_answer(fronts: Fronts, stream: bool) -> None:
+    fronts.write(one={})
+    await fronts.start()
+    if stream:
+        last = (await fronts.complete("one", "die", stream=True)).body.split(b"\n\n")[-2]
+        error = json.loads(last.removeprefix(b"data: "))["error"]
+        assert error["code"] == "engine_lost" and error["type"] == "server_error"
+    else:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await fronts.complete("one", "die")
+    await until(lambda: any("engine one has ended: exit status 3" in line for line in fronts.lines))
+    assert (await fronts.complete("one", "a b c")).json["choices"][0]["text"] == SAYS, "the next request starts it"
+    assert len(fronts.launcher.jobs) == 2
+
+
+async def test_an_engine_that_does_not_start(fronts: Fronts) -> None:
+    fronts.write(one={})
+    (fronts.directory / "broken").touch()
+    await fronts.start()
+    answers = await asyncio.gather(*(fronts.complete("one", "a") for _ in range(3)))
+    for answer in answers:
+        assert answer.status == 502 and answer.json["error"]["code"] == "engine_lost"
+    assert "one has ended before it was ready: exit status 7" in answers[0].json["error"]["message"]
+    soon = await fronts.complete("one", "a")
+    assert soon.status == 502 and soon.headers["Retry-After"] == "1", "it is not started again at once"
+    assert len(fronts.launcher.jobs) == 1
+
+
+async def test_an_engine_that_takes_too_long(fronts: Fronts) -> None:
+    fronts.write(one={"health": "/never", "start_timeout": "200ms"})
+    await fronts.start()
+    answer = await fronts.complete("one", "a")
+    assert answer.status == 503 and answer.json["error"]["code"] == "engine_starting"
+    assert "was not ready within 200ms" in answer.json["error"]["message"]
+    await until(lambda: fronts.launcher.jobs[0].process.returncode is not None)
+
+
+async def test_errors_have_openais_form(fronts: Fronts) -> None:
+    fronts.write(llama={"max_in_flight": 1})
+    await fronts.start()
+    unknown = await fronts.complete("lama", "a")
+    assert unknown.status == 404 and unknown.json["error"]["code"] == "model_not_found"
+    assert unknown.json["error"]["message"] == "there is no model 'lama'; did you mean 'llama'? known: llama"
+    for body, text in ((b"{", "not JSON"), (b"[]", "names no `model`"), (b'{"model": 1}', "names no `model`")):
+        wrong = await fronts.ask("POST", "/v1/completions", body)
+        assert wrong.status == 400 and text in wrong.json["error"]["message"]
+        assert wrong.json["error"]["type"] == "invalid_request_error"
+    holding = await fronts.began("llama", "hold")
+    full = await fronts.complete("llama", "a")
+    assert full.status == 429 and full.headers["Retry-After"] == "1" and full.json["error"]["code"] == "engine_busy"
+    holding.close()
+    assert (await fronts.ask("GET", "/v1/nothing")).json["error"]["code"] == "unknown_path"
+
+
+async def test_llama_swaps_paths(fronts: Fronts) -> None:
+    fronts.write(one={}, two={"ttl": "1h"})
+    await fronts.start()
+    assert (await fronts.ask("GET", "/running")).json == {"running": []}
+    await fronts.complete("one", "a")
+    await fronts.complete("two", "a")
+    running = (await fronts.ask("GET", "/running")).json["running"]
+    assert [(each["model"], each["state"], each["ttl"]) for each in running] == [
+        ("one", "ready", 900),
+        ("two", "ready", 3600),
+    ]
+    assert (await fronts.ask("POST", "/api/models/unload/one")).body == b"OK"
+    assert [each["model"] for each in (await fronts.ask("GET", "/running")).json["running"]] == ["two"]
+    assert (await fronts.ask("GET", "/unload")).body == b"OK"
+    assert (await fronts.ask("GET", "/running")).json == {"running": []}
+    assert (await fronts.ask("GET", "/upstream/one/some%2Fpath?q")).json == {"path": "/some%2Fpath?q"}
+
+
+async def test_unloading_waits_for_requests(fronts: Fronts) -> None:
+    fronts.write(one={})
+    await fronts.start()
+    holding = await fronts.began("one", "hold")
+    unloading = asyncio.create_task(fronts.ask("POST", "/api/models/unload/one"))
+    await until(lambda: fronts.launcher.jobs[0].process.returncode is None)
+    assert not unloading.done()
+    holding.close()
+    assert (await unloading).status == 200
+    assert (await fronts.complete("one", "a b c")).json["choices"][0]["text"] == SAYS
+
+
+async def test_a_process_ends_after_its_ttl(fronts: Fronts) -> None:
+    fronts.write(one={"ttl": "100ms"}, two={"ttl": "100ms"}, kept={"ttl": "100ms", "pin": True})
+    await fronts.start()
+    await fronts.complete("kept", "a")
+    holding = await fronts.began("one", "hold")
+    await fronts.complete("two", "a")
+    kept, one, two = fronts.launcher.jobs
+    await until(lambda: two.process.returncode is not None)
+    assert one.process.returncode is None, "it has a request"
+    holding.close()
+    await until(lambda: one.process.returncode is not None)
+    assert kept.process.returncode is None
+
+
+async def test_a_token_is_for_the_front_alone(fronts: Fronts) -> None:
+    token = fronts.directory / "token"
+    token.write_text("a-long-token-of-ours")
+    token.chmod(0o600)
+    fronts.write(one={})
+    await fronts.start(token_file=str(token))
+    wrong = await fronts.complete("one", "echo")
+    assert wrong.status == 401 and wrong.json["error"]["type"] == "authentication_error"
+    body = {"model": "one", "prompt": "echo"}
+    seen = await fronts.ask("POST", "/v1/completions", body, Authorization="Bearer a-long-token-of-ours")
+    assert "Authorization" not in seen.json["headers"]
+
+
+async def test_pages_of_other_sites_are_refused(fronts: Fronts) -> None:
+    fronts.write(one={})
+    await fronts.start()
+    answer = await fronts.ask("POST", "/v1/completions", {"model": "one"}, Origin="http://example.com")
+    assert answer.status == 403 and answer.json["error"]["code"] == "wrong_origin"
