@@ -32,6 +32,12 @@ class PlainJob:
             self.process.terminate()
         await self.process.wait()
 
+    async def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    async def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
 
 class PlainLauncher:
     """``jobs``: all that were started."""

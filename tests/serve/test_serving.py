@@ -44,7 +44,7 @@ class Running:
         self.stopping = asyncio.Event()
         serving = FrontOptions(home="", port=0, standby=1, store_bytes=1 << 30, **choices)
         self.task = asyncio.create_task(
-            serve(serving, ServerParts(registry, prepare, self.pool), self.stopping, self.lines.append)
+            serve(serving, ServerParts(registry, prepare, self.pool, None), self.stopping, self.lines.append)
         )
 
     def pool(self, environment: Any) -> Pool:

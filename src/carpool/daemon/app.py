@@ -16,7 +16,7 @@ import msgspec
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, Settings
-from carpool.daemon.api.context import Caller, Context, LargeBodies, ModelStates
+from carpool.daemon.api.context import Caller, Context, EngineStates, LargeBodies, ModelStates
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.api.submit import join
 from carpool.daemon.build import Built, Parts
@@ -334,6 +334,7 @@ class Daemon:
             store=self.store,
             models=self.models,
             model_states=ModelStates(self.machine.weights_on_devices),
+            engine_states=EngineStates(),
             feed=self.feed,
             machine=self.machine,
             post=self.core.post,

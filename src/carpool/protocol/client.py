@@ -41,6 +41,7 @@ from carpool.protocol.api import (
     UserLimitsInfo,
     VersionInfo,
 )
+from carpool.protocol.engines import EngineInfo, EngineList, EngineReport, EngineState, EngineWishes, Wish
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ModelState, ServingReport
 from carpool.protocol.notices import NoticeInfo, NoticeList
 from carpool.protocol.paths import Home
@@ -314,6 +315,22 @@ class DaemonClient:
         """
         body = msgspec.json.encode(ServingReport(dict(models)))
         self._connection.read(self._connection.ask("PUT", "/v1/serving", body))
+
+    def report_engines(self, engines: Mapping[str, EngineState]) -> EngineWishes:
+        """Report the states of this process's engines, and return what users have wished of them.
+
+        A report counts until the next report, or `close`.
+        """
+        return self._send("PUT", "/v1/engines", EngineReport(dict(engines)), EngineWishes)
+
+    def engines(self) -> list[EngineInfo]:
+        """Return the engines that fronts serve."""
+        return self._get("/v1/engines", EngineList).engines
+
+    def wish_engine(self, name: str, wish: Wish, *, owner: int | None = None) -> EngineInfo:
+        """Ask the front of an engine to start it, to stop it, or to move its memory out."""
+        target = _target(f"/v1/engines/{quote(name, safe='')}/{wish}", {"owner": owner})
+        return self._decode(self._connection.read(self._connection.ask("POST", target)), EngineInfo)
 
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
         """Yield events after number ``since``; with ``follow`` for ever."""

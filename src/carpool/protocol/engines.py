@@ -6,8 +6,6 @@ file describes one; nothing in it is for a particular engine.
 
 from __future__ import annotations
 
-import shlex
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -27,8 +25,11 @@ READY: Final = "ready"
 ENDING: Final = "ending"
 EngineStateName = Literal["off", "starting", "ready", "ending"]
 Wish = Literal["start", "stop", "sleep"]
+WISHES: tuple[Wish, ...] = ("start", "stop", "sleep")
+MOST_ENGINES = 1000  # of a front
 MOST_IN_FLIGHT = 64
 LONGEST_MODEL = 200  # letters of a model's name
+ModelName = Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)]
 _DAY_US = 86_400_000_000
 
 
@@ -61,6 +62,8 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def argv(self, port: int) -> list[str]:
         """Return the command for an engine that listens on ``port``."""
+        import shlex  # only in processes that start engines
+
         words = shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
         return [word.replace(PORT, str(port)) for word in words]
 
@@ -70,23 +73,29 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     state: EngineStateName
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""  # why its last start has failed
-    models: list[Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)]] = []
+    models: Annotated[list[ModelName], msgspec.Meta(max_length=MOST_ENGINES)] = []
     job: int | None = None  # the job that is its process
     in_flight: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0
     first_token_us: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] | None = None  # median
     tokens_per_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0.0
     pinned: bool = False
-    url: str = ""  # the front's
+    url: Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)] = ""  # the front's
+
+
+class EngineReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PUT /v1/engines: the engines that a front serves, by name; each report replaces the one before."""
+
+    engines: Annotated[dict[str, EngineState], msgspec.Meta(max_length=MOST_ENGINES)]
 
 
 class EngineInfo(msgspec.Struct, frozen=True):
-    """One row of GET /v1/engines.  Of others' engines the command is empty."""
+    """One row of GET /v1/engines."""
 
     name: str
     owner: int
     report: EngineState
     device: str | None = None
-    bytes: int = 0  # of its memory, wherever it is
+    memory_bytes: int = 0  # the most that it has had
     moved_out: bool = False  # its memory is not on the device
 
 
@@ -104,6 +113,8 @@ class EngineWishes(msgspec.Struct, frozen=True):
 
 def read_engines(path: Path) -> dict[str, EngineSpec]:
     """Read and check a file of engines.  Raises ValueError with a text for users."""
+    import tomllib  # only in processes that read such a file
+
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -14,6 +14,7 @@ import msgspec
 
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.models import FrontOptions
+from carpool.serve.engines.engines import EngineDaemon
 from carpool.serve.oip.errors import StartError
 from carpool.serve.pool.launcher import DaemonLauncher, DaemonQueries, DaemonRegistry
 from carpool.serve.pool.pool import Pool
@@ -58,8 +59,7 @@ async def _run(serving: FrontOptions) -> None:
             registry=registry,
             prepare=prepare,
             new_pool=lambda environment: Pool(environment, launcher, door, standby=serving.standby),
-            launcher=launcher,
-            set_busy=daemon.client().set_busy,
+            engines=EngineDaemon(launcher, daemon.client().set_busy, daemon.client().report_engines),
         )
         await serve(serving, parts, stopping)
 

@@ -16,8 +16,8 @@ from carpool.devices.memfd import memory_bytes
 from carpool.protocol.engines import read_engines
 from carpool.protocol.models import FrontOptions
 from carpool.protocol.paths import cache_directory
-from carpool.serve.engines.engine import EngineLauncher, EngineParts, engine_session
-from carpool.serve.engines.engines import Engines
+from carpool.serve.engines.engine import EngineParts, engine_session
+from carpool.serve.engines.engines import EngineDaemon, Engines
 from carpool.serve.engines.figures import EngineFigures
 from carpool.serve.engines.routes import EngineRoutes
 from carpool.serve.engines.turns import EngineTurns
@@ -43,8 +43,7 @@ class ServerParts:
     registry: ModelRegistry
     prepare: Preparing
     new_pool: Callable[[Environment], Pool]
-    launcher: EngineLauncher
-    set_busy: Callable[[int, bool], None]  # tells the daemon whether the engine of a job has requests
+    engines: EngineDaemon | None  # None: there are none
 
 
 class Said(msgspec.Struct, omit_defaults=True):
@@ -78,7 +77,7 @@ async def serve(
         try:
             _tell(say, serving, Said("serving", url=url), f"serving on {url}")
             if engines is not None:
-                engines.begin()
+                engines.begin(url)
             await _watch_until(front, stopping)
         finally:
             await endpoint.stop()
@@ -89,7 +88,7 @@ async def serve(
 
 def _engines(serving: FrontOptions, parts: ServerParts, metrics: Metrics, say: Callable[[str], None]) -> Engines | None:
     """Return the engines of the file, if there is one.  Raises StartError."""
-    if serving.engines_file is None:
+    if serving.engines_file is None or parts.engines is None:
         return None
     try:
         specs = read_engines(Path(serving.engines_file))
@@ -99,9 +98,9 @@ def _engines(serving: FrontOptions, parts: ServerParts, metrics: Metrics, say: C
     def announce(engine: str, text: str) -> None:
         _tell(say, serving, Said("engine", model=engine, reason=text), f"engine {engine} {text}")
 
-    turns = EngineTurns(parts.set_busy)
-    shared = EngineParts(parts.launcher, turns, engine_session(), dict(os.environ), announce)
-    return Engines(specs, shared, EngineFigures(metrics.registry))
+    turns = EngineTurns(parts.engines.set_busy)
+    shared = EngineParts(parts.engines.launcher, turns, engine_session(), dict(os.environ), announce)
+    return Engines(specs, shared, EngineFigures(metrics.registry), parts.engines.report)
 
 
 def _routes(engines: Engines, options: EndpointOptions) -> Callable[[Bodies], EngineRoutes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from carpool.protocol.engines import EngineState, EngineWishes, Wish
 from carpool.protocol.models import FrontOptions
+from carpool.serve.engines.engines import EngineDaemon
 from carpool.serve.server import ServerParts, serve
 from tests.serve.backend import PATIENCE_S
 from tests.serve.fakes import FakeRegistry, until
@@ -31,6 +33,8 @@ class Fronts:
         self.launcher = PlainLauncher()
         self.told: list[tuple[int, bool]] = []
         self.lines: list[str] = []
+        self.states: Mapping[str, EngineState] = {}  # as reported
+        self.wishes: dict[str, Wish] = {}  # of users, for the next report
         self.url = ""
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -45,13 +49,17 @@ class Fronts:
             lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in ({"cmd": cmd} | keys).items())]
         self.file.write_text("\n".join(lines))
 
+    def _report(self, states: Mapping[str, EngineState]) -> EngineWishes:
+        self.states = states
+        wishes, self.wishes = self.wishes, {}
+        return EngineWishes(wishes)
+
     async def start(self, **options: Any) -> None:
         parts = ServerParts(
             FakeRegistry(),
             prepare=None,  # type: ignore[arg-type]
             new_pool=None,  # type: ignore[arg-type]
-            launcher=self.launcher,
-            set_busy=lambda job, busy: self.told.append((job, busy)),
+            engines=EngineDaemon(self.launcher, lambda job, busy: self.told.append((job, busy)), self._report),
         )
         serving = FrontOptions(home="", port=0, store_bytes=1 << 20, engines_file=str(self.file), **options)
         self._task = asyncio.create_task(serve(serving, parts, self._stopping, self.lines.append))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -206,3 +207,25 @@ async def test_pages_of_other_sites_are_refused(fronts: Fronts) -> None:
     await fronts.start()
     answer = await fronts.ask("POST", "/v1/completions", {"model": "one"}, Origin="http://example.com")
     assert answer.status == 403 and answer.json["error"]["code"] == "wrong_origin"
+
+
+async def test_what_users_see_and_wish(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carpool.serve.engines.engines.REPORT_S", 0.02)
+    fronts.write(one={"models": ["a", "b"]}, two={"pin": True})
+    await fronts.start()
+    await until(lambda: [state.state for state in fronts.states.values()] == ["off", "off"])
+    assert fronts.states["one"].models == ["a", "b"] and fronts.states["two"].pinned
+    assert fronts.states["one"].url == fronts.url
+    fronts.wishes = {"two": "start", "none": "stop"}
+    await until(lambda: fronts.states["two"].state == "ready")
+    (job,) = fronts.launcher.jobs
+    assert fronts.states["two"].job == job.number
+    holding = await fronts.began("two", "hold")
+    await until(lambda: fronts.states["two"].in_flight == 1)
+    holding.close()
+    await until(lambda: fronts.states["two"].in_flight == 0)
+    fronts.wishes = {"two": "sleep"}
+    await until(lambda: "T (stopped)" in Path(f"/proc/{job.number}/status").read_text())
+    assert (await fronts.complete("two", "a")).status == 200, "a request wakes it up"
+    fronts.wishes = {"two": "stop"}
+    await until(lambda: fronts.states["two"].state == "off")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -34,9 +34,12 @@ from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups, person_of
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
+from carpool.protocol.engines import EngineState, Wish
 from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration
+
+T = TypeVar("T")
 
 SMALL = 64 << 10  # bytes: such bodies never wait
 MOST_AT_ONCE = 4
@@ -59,6 +62,7 @@ class Context:
     store: JournalStore
     models: Models
     model_states: ModelStates
+    engine_states: EngineStates
     feed: Feed
     machine: Machine
     post: Callable[[Event], None]
@@ -172,20 +176,35 @@ class FrontConnection(Protocol):
         """Whether the connection is closed, at either end."""
 
 
-class ModelStates:
-    """The last report of each front that is connected.  A report counts for models of the front's own user only.
+class FrontReports(Generic[T]):
+    """The last report of each front that is connected: a report counts until the next, or its connection's end."""
+
+    def __init__(self) -> None:
+        self._reports: dict[FrontConnection, tuple[int, T]] = {}
+
+    def report(self, connection: FrontConnection, uid: int, report: T) -> None:
+        """Replace the last report on this connection.  ``uid``: of the process at the other end."""
+        self._forget_closed()
+        self._reports[connection] = (uid, report)
+
+    def present(self) -> Iterable[tuple[int, T]]:
+        """Return each front's user and report."""
+        self._forget_closed()
+        return self._reports.values()
+
+    def _forget_closed(self) -> None:
+        self._reports = {each: report for each, report in self._reports.items() if not each.is_closing()}
+
+
+class ModelStates(FrontReports[Mapping[str, ModelState]]):
+    """The states of models.  A report counts for models of the front's own user only.
 
     ``where`` says where weights are now.
     """
 
     def __init__(self, where: Whereabouts = lambda owner, key: {}) -> None:
+        super().__init__()
         self._where = where
-        self._reports: dict[FrontConnection, tuple[int, Mapping[str, ModelState]]] = {}
-
-    def report(self, connection: FrontConnection, uid: int, models: Mapping[str, ModelState]) -> None:
-        """Replace the last report on this connection.  ``uid``: of the process at the other end."""
-        self._forget_closed()
-        self._reports[connection] = (uid, models)
 
     def info(self, model: RegisteredModel) -> ModelInfo:
         """Return the model with its state; ``not served`` if no front has reported a state."""
@@ -200,10 +219,22 @@ class ModelStates:
         )
 
     def _of(self, model: RegisteredModel) -> Iterator[ModelState]:
-        self._forget_closed()
-        for uid, models in self._reports.values():
+        for uid, models in self.present():
             if uid == model.owner and model.name in models:
                 yield models[model.name]
 
-    def _forget_closed(self) -> None:
-        self._reports = {each: report for each, report in self._reports.items() if not each.is_closing()}
+
+class EngineStates(FrontReports[Mapping[str, EngineState]]):
+    """The states of engines, and what users wish of them: a front hears it with its next report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._wishes: dict[tuple[int, str], Wish] = {}  # by owner and name
+
+    def wish(self, owner: int, name: str, wish: Wish) -> None:
+        """Keep a wish about an engine that a front serves."""
+        self._wishes[owner, name] = wish
+
+    def wishes(self, owner: int, names: Iterable[str]) -> dict[str, Wish]:
+        """Return the wishes about these engines, which are fulfilled from now on."""
+        return {name: self._wishes.pop((owner, name)) for name in names if (owner, name) in self._wishes}

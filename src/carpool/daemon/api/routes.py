@@ -15,6 +15,7 @@ import carpool
 from carpool.daemon.api import (
     admin,
     devices,
+    engines,
     history,
     job_control,
     jobs,
@@ -30,6 +31,7 @@ from carpool.daemon.api.call import ApiCall, Handler
 from carpool.daemon.api.middleware import Respond
 from carpool.protocol import api
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo, TurnHistory
+from carpool.protocol.engines import EngineInfo, EngineList, EngineReport, EngineWishes
 from carpool.protocol.environment import REQUEST_HEADER
 from carpool.protocol.http_connections import json_response
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ServingReport
@@ -155,6 +157,16 @@ ROUTES: tuple[Route, ...] = (
         models.show_environment,
         "Show the environment of a model's workers",
         ModelEnvironment,
+        query=("owner",),
+    ),
+    Route("GET", "/v1/engines", engines.list_engines, "List engines", EngineList),
+    Route("PUT", "/v1/engines", engines.report_engines, "Report states of engines", EngineWishes, EngineReport),
+    Route(
+        "POST",
+        "/v1/engines/{name}/{wish}",
+        engines.wish_engine,
+        "Start an engine, stop it, or move its memory out",
+        EngineInfo,
         query=("owner",),
     ),
     Route("PUT", "/v1/serving", models.report_serving, "Report states of models", None, ServingReport),

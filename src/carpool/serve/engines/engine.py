@@ -36,6 +36,12 @@ class EngineJob(WorkerJob, Protocol):
 
     number: int
 
+    async def pause(self) -> None:
+        """Move its memory out of its device."""
+
+    async def resume(self) -> None:
+        """Let it go on."""
+
 
 class EngineLauncher(Protocol):
     """Starts engines."""
@@ -86,6 +92,7 @@ class Engine:
         self._failures = 0
         self._not_before_s = 0.0
         self._closed = False
+        self._asleep = False  # its job is paused
         self._life: asyncio.Task[None] | None = None
         self._up: asyncio.Future[None] | None = None  # done once the process that starts is ready, or is not
         self._over = asyncio.Event()  # the process is to end
@@ -119,7 +126,19 @@ class Engine:
                 self._begin()
             if self._up is not None:
                 await asyncio.shield(self._up)
+        await self._awake()
         return self.url
+
+    async def sleep(self) -> None:
+        """Move the memory of an engine without requests out of its device; the next request brings it back."""
+        if self.state == READY and self.job is not None and not self.in_flight:
+            self._asleep = True
+            await self.job.pause()
+
+    async def _awake(self) -> None:
+        if self._asleep and self.job is not None:
+            self._asleep = False
+            await self.job.resume()
 
     async def stop(self) -> None:
         """End the process once its requests are answered; the next request starts it again."""
@@ -268,7 +287,7 @@ class Engine:
                 await job.cancel()
                 await asyncio.wait({ended}, timeout=ANSWER_S)
             self._parts.turns.forget(job.number)
-        self.state, self.job, self._up = OFF, None, None
+        self.state, self.job, self._up, self._asleep = OFF, None, None, False
 
     def _log(self) -> str:
         return "no job" if self.job is None else f"carpool logs {self.job.number}"

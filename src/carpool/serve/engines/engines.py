@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 from carpool.core.spelling import did_you_mean
 from carpool.protocol.engines import OFF, EngineSpec, EngineState, EngineWishes, model_names
 from carpool.protocol.models import LONGEST_REASON
-from carpool.serve.engines.engine import Engine, EngineParts
+from carpool.protocol.unix_http import ClientError
+from carpool.serve.engines.engine import Engine, EngineLauncher, EngineParts
 from carpool.serve.engines.figures import EngineFigures
 from carpool.serve.oip.errors import ServeError, UnknownModel
 
 log = logging.getLogger(__name__)
 
+#: Tells the daemon the states of engines, and returns what users have wished of them.
+Report = Callable[[Mapping[str, EngineState]], EngineWishes]
 REPORT_S = 1.0
 CLOSE_S = 40.0  # a process has a grace time of its own after SIGTERM
+
+
+@dataclass(frozen=True, slots=True)
+class EngineDaemon:
+    """The daemon.  ``set_busy`` and ``report`` are called in threads, and may raise ClientError."""
+
+    launcher: EngineLauncher
+    set_busy: Callable[[int, bool], None]  # by job
+    report: Report
 
 
 class Engines:
     """Engines by name and by model: `begin` first, and `close` at the end."""
 
-    def __init__(self, specs: Mapping[str, EngineSpec], parts: EngineParts, figures: EngineFigures) -> None:
+    def __init__(
+        self, specs: Mapping[str, EngineSpec], parts: EngineParts, figures: EngineFigures, report: Report
+    ) -> None:
+        """Make the engines.  ``report``: called in a thread with their states, it may raise ClientError."""
         self.figures = figures
+        self._tell = report
         self.session = parts.session
         self._turns = parts.turns
         self._engines = {name: Engine(name, spec, parts) for name, spec in specs.items()}
         self._models = {model: each for each in self._engines.values() for model in model_names(each.name, each.spec)}
         for engine in self._engines.values():
             figures.watch(engine)
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self) -> None:
-        """Start what is to be started at once."""
+    def begin(self, url: str) -> None:
+        """Start what is to be started at once.  ``url``: the front's, for users who ask which engines there are."""
         self._spawn(self._turns.watch())
+        self._spawn(self._report(url))
         for engine in self._engines.values():
             if engine.spec.preload:
                 self._spawn(_ready(engine))
@@ -67,15 +86,21 @@ class Engines:
             raise UnknownModel(f"there is no model {model[:200]!r}; {hint}known: {', '.join(self._models)}")
         return engine
 
-    def states(self, url: str) -> dict[str, EngineState]:
-        """Return what is reported of each engine.  ``url``: the front's."""
-        return {engine.name: self._state(engine, url) for engine in self._engines.values()}
+    async def _report(self, url: str) -> None:
+        """Report to the daemon for ever; while it does not answer everything stays as it is."""
+        while True:
+            states = {engine.name: self._state(engine, url) for engine in self._engines.values()}
+            try:
+                self._heed(await asyncio.to_thread(self._tell, states))
+            except ClientError as error:
+                log.debug("the daemon does not know the states of engines: %s", error)
+            await asyncio.sleep(REPORT_S)
 
-    def heed(self, wishes: EngineWishes) -> None:
-        """Do what users have asked of engines."""
+    def _heed(self, wishes: EngineWishes) -> None:
+        """Do what users have wished of engines."""
         for name, wish in wishes.engines.items():
             if (engine := self._engines.get(name)) is not None:
-                self._spawn(_ready(engine) if wish == "start" else engine.stop())
+                self._spawn({"start": _ready, "stop": Engine.stop, "sleep": Engine.sleep}[wish](engine))
 
     def _state(self, engine: Engine, url: str) -> EngineState:
         first_us, per_s = self.figures.last_minute(engine.name)
@@ -91,8 +116,8 @@ class Engines:
             url=url,
         )
 
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[object] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

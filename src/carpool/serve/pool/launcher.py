@@ -213,9 +213,20 @@ class DaemonJob:
             await asyncio.sleep(self._daemon.poll_s)
 
     async def cancel(self) -> None:
-        """Cancel a job that has not started; a running one ends by itself when the front hangs up."""
+        """End the job; a worker that runs also ends by itself when the front hangs up."""
+        await self._ask(DaemonClient.cancel)
+
+    async def pause(self) -> None:
+        """Move the job's memory out of its device, and keep it there."""
+        await self._ask(DaemonClient.pause)
+
+    async def resume(self) -> None:
+        """Let a paused job go on."""
+        await self._ask(DaemonClient.resume)
+
+    async def _ask(self, question: Callable[[DaemonClient, int], object]) -> None:
         try:
-            await self._daemon.ask(lambda client: client.cancel(self.number))
+            await self._daemon.ask(lambda client: question(client, self.number))
         except ClientError as error:
             log.debug("%s: %s", self.name, error)
 
