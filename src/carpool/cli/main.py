@@ -51,7 +51,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "devices.dashboard",
         "traces.timeline",
     ),
-    "Models": ("models.model", "models.serve"),
+    "Models": ("models.model", "models.engine", "models.serve"),
     "Administration": (
         "daemon.up",
         "daemon.down",

@@ -75,6 +75,7 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""  # why its last start has failed
     models: Annotated[list[ModelName], msgspec.Meta(max_length=MOST_ENGINES)] = []
     job: int | None = None  # the job that is its process
+    starts: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0  # of its process, by this front
     in_flight: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0
     first_token_us: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] | None = None  # median
     tokens_per_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0.0
@@ -112,17 +113,17 @@ class EngineWishes(msgspec.Struct, frozen=True):
 
 
 def read_engines(path: Path) -> dict[str, EngineSpec]:
-    """Read and check a file of engines.  Raises ValueError with a text for users."""
+    """Read and check a file of engines.  Raises ValueError with a text for users; FileNotFoundError."""
     import tomllib  # only in processes that read such a file
 
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
-    if not tables:
-        raise ValueError(f'{path} names no engine: write a table for each, as in [llama] and cmd = "..."')
     specs = {name: _engine(path, name, table) for name, table in tables.items()}
     _check_models(path, specs)
     return specs

@@ -169,5 +169,5 @@ class FrontOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     queue: int = DEFAULT_QUEUE  # requests that may wait for a model
     connections: int = DEFAULT_CONNECTIONS  # at once
     models: list[str] = []  # none: all of the caller's
-    engines_file: str | None = None  # engines that it starts on demand; null: none
+    engines_file: str | None = None  # of engines to start on demand; it may be missing; null: there are none
     as_json: bool = False  # print JSON lines

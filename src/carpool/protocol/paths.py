@@ -222,6 +222,11 @@ def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
     return _xdg(os.environ if environ is None else environ, "XDG_CACHE_HOME", ".cache")
 
 
+def engines_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the user's file of engines: ``$XDG_CONFIG_HOME/carpool/engines.toml``, else in ``~/.config/carpool``."""
+    return _xdg(os.environ if environ is None else environ, "XDG_CONFIG_HOME", ".config") / "engines.toml"
+
+
 def _xdg(env: Mapping[str, str], name: str, default: str) -> Path:
     # The XDG specification tells programs to ignore relative paths.
     given = Path(env.get(name, ""))

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from carpool.devices.memfd import memory_bytes
-from carpool.protocol.engines import read_engines
 from carpool.protocol.models import FrontOptions
 from carpool.protocol.paths import cache_directory
 from carpool.serve.engines.engine import EngineParts, engine_session
@@ -87,20 +86,19 @@ async def serve(
 
 
 def _engines(serving: FrontOptions, parts: ServerParts, metrics: Metrics, say: Callable[[str], None]) -> Engines | None:
-    """Return the engines of the file, if there is one.  Raises StartError."""
+    """Return the engines of the file, which may be missing.  Raises StartError."""
     if serving.engines_file is None or parts.engines is None:
         return None
-    try:
-        specs = read_engines(Path(serving.engines_file))
-    except ValueError as error:
-        raise StartError(str(error)) from None
 
     def announce(engine: str, text: str) -> None:
-        _tell(say, serving, Said("engine", model=engine, reason=text), f"engine {engine} {text}")
+        _tell(say, serving, Said("engine", model=engine, reason=text), f"engine {engine} {text}" if engine else text)
 
     turns = EngineTurns(parts.engines.set_busy)
     shared = EngineParts(parts.engines.launcher, turns, engine_session(), dict(os.environ), announce)
-    return Engines(specs, shared, EngineFigures(metrics.registry), parts.engines.report)
+    try:
+        return Engines(Path(serving.engines_file), shared, EngineFigures(metrics.registry), parts.engines.report)
+    except ValueError as error:
+        raise StartError(str(error)) from None
 
 
 def _routes(engines: Engines, options: EndpointOptions) -> Callable[[Bodies], EngineRoutes]:

@@ -140,6 +140,10 @@ class Engine:
             self._asleep = False
             await self.job.resume()
 
+    def may_start(self) -> None:
+        """Let the next request start the engine, however lately a start has failed."""
+        self._not_before_s = 0.0
+
     async def stop(self) -> None:
         """End the process once its requests are answered; the next request starts it again."""
         self._over.set()
@@ -246,10 +250,11 @@ class Engine:
         up.set_result(None)
 
     def _has_failed(self, up: asyncio.Future[None], error: CannotStart | ServeError) -> None:
-        self._failures += 1
         self.reason = str(error)
-        pause_s = min(MOST_PAUSE_S, 2.0 ** (self._failures - 1))
-        self._not_before_s = asyncio.get_running_loop().time() + pause_s
+        if not self._over.is_set():  # nobody has stopped it
+            self._failures += 1
+            pause_s = min(MOST_PAUSE_S, 2.0 ** (self._failures - 1))
+            self._not_before_s = asyncio.get_running_loop().time() + pause_s
         self._parts.announce(self.name, f"does not start: {error}")
         up.set_exception(error if isinstance(error, ServeError) else EngineLost(f"{self.name}: {error}"))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from carpool.core.spelling import did_you_mean
-from carpool.protocol.engines import OFF, EngineSpec, EngineState, EngineWishes, model_names
+from carpool.protocol.engines import OFF, EngineSpec, EngineState, EngineWishes, model_names, read_engines
 from carpool.protocol.models import LONGEST_REASON
 from carpool.protocol.unix_http import ClientError
 from carpool.serve.engines.engine import Engine, EngineLauncher, EngineParts
@@ -35,29 +36,26 @@ class EngineDaemon:
 
 
 class Engines:
-    """Engines by name and by model: `begin` first, and `close` at the end."""
+    """Engines by name and by model, as a file says: `begin` first, and `close` at the end."""
 
-    def __init__(
-        self, specs: Mapping[str, EngineSpec], parts: EngineParts, figures: EngineFigures, report: Report
-    ) -> None:
-        """Make the engines.  ``report``: called in a thread with their states, it may raise ClientError."""
+    def __init__(self, file: Path, parts: EngineParts, figures: EngineFigures, report: Report) -> None:
+        """Read the file.  ``report``: called in a thread, it may raise ClientError.  Raises ValueError, for users."""
         self.figures = figures
-        self._tell = report
         self.session = parts.session
-        self._turns = parts.turns
-        self._engines = {name: Engine(name, spec, parts) for name, spec in specs.items()}
-        self._models = {model: each for each in self._engines.values() for model in model_names(each.name, each.spec)}
-        for engine in self._engines.values():
-            figures.watch(engine)
+        self._parts = parts
+        self._tell = report
+        self._file = file
+        self._engines: dict[str, Engine] = {}
+        self._models: dict[str, Engine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._written = _written(file)
+        self._update(_read(file))
 
     def begin(self, url: str) -> None:
         """Start what is to be started at once.  ``url``: the front's, for users who ask which engines there are."""
-        self._spawn(self._turns.watch())
+        self._spawn(self._parts.turns.watch())
         self._spawn(self._report(url))
-        for engine in self._engines.values():
-            if engine.spec.preload:
-                self._spawn(_ready(engine))
+        self._preload(self._engines.values())
 
     async def close(self) -> None:
         """End all engines."""
@@ -67,7 +65,7 @@ class Engines:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._turns.close()
+        self._parts.turns.close()
         await self.session.close()
 
     def all(self) -> Collection[Engine]:
@@ -89,6 +87,7 @@ class Engines:
     async def _report(self, url: str) -> None:
         """Report to the daemon for ever; while it does not answer everything stays as it is."""
         while True:
+            self._follow()
             states = {engine.name: self._state(engine, url) for engine in self._engines.values()}
             try:
                 self._heed(await asyncio.to_thread(self._tell, states))
@@ -96,11 +95,40 @@ class Engines:
                 log.debug("the daemon does not know the states of engines: %s", error)
             await asyncio.sleep(REPORT_S)
 
+    def _follow(self) -> None:
+        """Read the file again if it has changed; with a mistake in it everything stays as it is."""
+        written = _written(self._file)
+        if written == self._written:
+            return
+        self._written = written
+        try:
+            self._preload(self._update(_read(self._file)))
+        except ValueError as error:
+            self._parts.announce("", f"the file of engines is not taken: {error}")
+
+    def _update(self, specs: Mapping[str, EngineSpec]) -> list[Engine]:
+        """Have exactly these engines, and return the new ones; an engine that has changed is a new one."""
+        for name, engine in [*self._engines.items()]:
+            if specs.get(name) != engine.spec:
+                self.figures.forget(self._engines.pop(name))
+                self._spawn(engine.close())
+        new = [Engine(name, spec, self._parts) for name, spec in specs.items() if name not in self._engines]
+        self._engines = {name: each for name in specs for each in (*self._engines.values(), *new) if each.name == name}
+        self._models = {model: each for each in self._engines.values() for model in model_names(each.name, each.spec)}
+        for engine in new:
+            self.figures.watch(engine)
+        return new
+
+    def _preload(self, engines: Iterable[Engine]) -> None:
+        for engine in engines:
+            if engine.spec.preload:
+                self._spawn(_ready(engine))
+
     def _heed(self, wishes: EngineWishes) -> None:
         """Do what users have wished of engines."""
         for name, wish in wishes.engines.items():
             if (engine := self._engines.get(name)) is not None:
-                self._spawn({"start": _ready, "stop": Engine.stop, "sleep": Engine.sleep}[wish](engine))
+                self._spawn({"start": _started, "stop": Engine.stop, "sleep": Engine.sleep}[wish](engine))
 
     def _state(self, engine: Engine, url: str) -> EngineState:
         first_us, per_s = self.figures.last_minute(engine.name)
@@ -109,6 +137,7 @@ class Engines:
             reason=engine.reason[:LONGEST_REASON] if engine.state == OFF else "",
             models=list(model_names(engine.name, engine.spec)),
             job=None if engine.job is None else engine.job.number,
+            starts=engine.starts,
             in_flight=engine.in_flight,
             first_token_us=first_us,
             tokens_per_s=per_s,
@@ -120,6 +149,28 @@ class Engines:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _read(file: Path) -> dict[str, EngineSpec]:
+    try:
+        return read_engines(file)
+    except FileNotFoundError:
+        return {}
+
+
+def _written(file: Path) -> tuple[int, int]:
+    """Return what differs when a file has been written."""
+    try:
+        status = file.stat()
+    except OSError:
+        return (0, 0)
+    return (status.st_mtime_ns, status.st_size)
+
+
+async def _started(engine: Engine) -> None:
+    """Start an engine at once, also after a start that has failed."""
+    engine.may_start()
+    await _ready(engine)
 
 
 async def _ready(engine: Engine) -> None:

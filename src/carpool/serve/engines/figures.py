@@ -126,6 +126,13 @@ class EngineFigures:
         for state in (OFF, STARTING, READY, ENDING):
             self._state.labels(engine.name, state).set_function(partial(_is_in, engine, state))
 
+    def forget(self, engine: Engine) -> None:
+        """Show an engine no longer; its counters stay."""
+        for gauge in (self._flying, self._starts):
+            gauge.remove(engine.name)
+        for state in (OFF, STARTING, READY, ENDING):
+            self._state.remove(engine.name, state)
+
 
 def _is_in(engine: Engine, state: str) -> float:
     return float(engine.state == state)

@@ -25,7 +25,7 @@ from carpool.protocol.models import (
     ModelInfo,
     check_name,
 )
-from carpool.protocol.paths import expanded
+from carpool.protocol.paths import engines_file, expanded
 
 
 @click.command("serve", short_help="Answer requests for inference with the registered models.")
@@ -88,13 +88,15 @@ from carpool.protocol.paths import expanded
     "--engines",
     "engines_file",
     metavar="FILE",
-    help="Servers of language models to start on demand, behind OpenAI's API: a TOML file with a table for each.",
+    help="File of engines, which are started when their models are asked (OpenAI's API).  "
+    "[default: the one that `carpool engine add` writes]",
 )
 @with_common_options
 def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) -> int:
-    """Answer requests for inference with the registered models (Open Inference Protocol), until Ctrl-C.
+    """Answer requests for inference with models and engines, until Ctrl-C.
 
-    Models that are registered, replaced or removed later are noticed.  Starts the daemon if none is running; the server
+    Registered models are asked by the Open Inference Protocol (/v2), engines by OpenAI's API (/v1).  Models and engines
+    that are added, changed or removed later are noticed.  Starts the daemon if none is running; the server
     keeps running when the daemon stops or restarts.  A line is printed when a model is ready, or why it is not.
     """
     if options["token_file"] is not None:
@@ -102,10 +104,10 @@ def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) 
     with connected(home) as client:
         own = [info for info in client.models() if info.owner == os.geteuid()]
     _check_models(own, models)
-    if options["engines_file"] is not None:
-        options["engines_file"] = str(_checked_engines(options["engines_file"]))
-    elif not own and not as_json:
-        click.echo("no models yet; add them at any time: carpool model add NAME --factory module:function")
+    file, engines = _engines(options["engines_file"])
+    options["engines_file"] = str(file)
+    if not own and not engines and not as_json:
+        click.echo("no models yet; add them at any time: carpool engine add, carpool model add")
     serving = FrontOptions(home=str(home), models=list(models), as_json=as_json, **options)
     sys.stdout.flush()
     # -P: what lies in the current directory must not be imported.
@@ -113,16 +115,20 @@ def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) 
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
-def _checked_engines(name: str) -> Path:
-    """Return the file of engines, whose contents are right.  Raises Problem."""
+def _engines(name: str | None) -> tuple[Path, int]:
+    """Return the file of engines, whose contents are right, and their number.  Raises Problem."""
     from carpool.protocol.engines import read_engines
 
-    path = expanded(name).absolute()
+    path = engines_file() if name is None else expanded(name).absolute()
     try:
-        read_engines(path)
+        return path, len(read_engines(path))
+    except FileNotFoundError:
+        if name is None:
+            return path, 0
+        hint = "carpool engine add writes the default one"
+        raise Problem(Exit.NOT_FOUND, "no_engines_file", f"there is no file {path}", hint) from None
     except ValueError as error:
         raise Problem(Exit.USAGE, "bad_engines", str(error)) from None
-    return path
 
 
 def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:
