@@ -1,131 +1,163 @@
-"""Engines beside training: both compute what they compute alone, and each gives way to the other."""
+"""Engines behind `carpool serve`, beside training: both compute what they compute alone, and each gives way."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.live import PATIENCE_S
+from carpool.protocol.engines import EngineInfo
+from tests.e2e.watching import until
+from tests.live import PATIENCE_S, WORKLOADS
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Bare, Daemon, Daemons
-    from tests.live import Running, Workload
+    from tests.live import Workload
 
-Answers = dict[str, list[int]]
+Answers = dict[str, str]
 CACHE_MIB = 24
 PROMPTS = [f"prompt {number} of many" for number in range(12)]
 
 
-class Asked:
-    """A client of an engine, with a connection of its own for each prompt."""
+def command(port: str, *how: str) -> list[str]:
+    return [sys.executable, str(WORKLOADS / "engine.py"), port, str(CACHE_MIB), *how]
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def connect(self) -> socket.socket:
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            client = socket.socket(socket.AF_UNIX)
-            try:
-                client.connect(str(self._path))
-                return client
-            except OSError:
-                client.close()
-                assert time.monotonic() < until, "the engine does not answer"
-                time.sleep(0.02)
-
-    def answer(self, prompt: str) -> list[int]:
-        with closing(self.connect()) as client, client.makefile("rw") as lines:
-            lines.write(f"{prompt}\n")
-            lines.flush()
-            return [int(line) for line in iter(lines.readline, "\n")]
-
-    def end(self) -> None:
-        with closing(self.connect()) as client:
-            client.sendall(b"end\n")
+def completed(url: str, model: str, prompt: str) -> str:
+    body = json.dumps({"model": model, "prompt": prompt, "stream": True}).encode()
+    asked = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 class Front:
-    """Says for an engine when it has requests, as `carpool serve` does."""
+    """A `carpool serve` with engines: by name, the words behind its command."""
 
-    def __init__(self, daemon: Daemon, workload: type[Workload], name: str, *how: str) -> None:
-        path = daemon.home / f"{name}.sock"
-        self._daemon, self._client = daemon, Asked(path)
-        script = workload("engine", (str(path), str(CACHE_MIB), *how))
-        self.job: Running = daemon.submit_script(script, service=100, engine=True, name=name)
+    def __init__(self, daemon: Daemon, environment: Mapping[str, str], **engines: list[str]) -> None:
+        self.daemon = daemon
+        file = daemon.home / "engines.toml"
+        tables = [f"[{name}]\ncmd = {json.dumps(command('{port}', *how))}" for name, how in engines.items()]
+        file.write_text("\n".join(tables))
+        options = ["--json", "--port=0", f"--home={daemon.home}", f"--engines={file}"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "carpool.cli", "serve", *options],
+            stdout=subprocess.PIPE,
+            stderr=(daemon.home / "serve.log").open("a"),
+            env=os.environ | environment,
+        )
+        assert self.process.stdout is not None
+        self.url: str = json.loads(self.process.stdout.readline())["url"]
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        self._daemon.client.set_busy(self.job.id, True)
-        yield
-        self._daemon.client.set_busy(self.job.id, False)
+    def complete(self, model: str, prompt: str) -> str:
+        return completed(self.url, model, prompt)
 
-    def answer(self, prompt: str) -> list[int]:
-        with self.busy():
-            return self._client.answer(prompt)
+    def engine(self, name: str) -> EngineInfo:
+        return next(each for each in self.daemon.client.engines() if each.name == name)
 
-    def end(self) -> None:
-        with self.busy():
-            self._client.end()
-        self.job.result()
+    def job(self, name: str) -> int:
+        until(lambda: self.engine(name).report.job is not None, self.daemon)
+        job = self.engine(name).report.job
+        assert job is not None
+        return job
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(PATIENCE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+Start = Callable[..., Front]
+
+
+@pytest.fixture
+def start(jobs_environment: dict[str, str]) -> Iterator[Start]:
+    fronts: list[Front] = []
+
+    def started(daemon: Daemon, **engines: list[str]) -> Front:
+        fronts.append(Front(daemon, jobs_environment, **engines))
+        return fronts[-1]
+
+    yield started
+    for front in fronts:
+        front.stop()
 
 
 @pytest.fixture(scope="module")
-def alone(environment: dict[str, str], workload: type[Workload], tmp_path_factory: pytest.TempPathFactory) -> Answers:
+def alone(environment: dict[str, str]) -> Answers:
     """The answers of an engine without Carpool."""
-    directory = tmp_path_factory.mktemp("alone")
-    path = directory / "engine.sock"
-    engine = subprocess.Popen(
-        workload("engine", (str(path), str(CACHE_MIB))).command(directory / "out"), env=environment
-    )
-    client = Asked(path)
-    found = {prompt: client.answer(prompt) for prompt in PROMPTS}
-    client.end()
-    assert engine.wait(PATIENCE_S) == 0
-    return found
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    engine, end_s = subprocess.Popen(command(str(port)), env=environment), time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            answers = {prompt: completed(f"http://127.0.0.1:{port}", "", prompt) for prompt in PROMPTS}
+        except OSError:
+            assert time.monotonic() < end_s and engine.poll() is None, "the engine does not answer"
+            time.sleep(0.05)
+        else:
+            break
+    engine.terminate()
+    engine.wait(PATIENCE_S)
+    return answers
 
 
 def test_an_engine_beside_training(
-    bare: Bare, eager_daemon: Daemon, alone: Answers, workload: type[Workload], tmp_path: Path
+    bare: Bare, eager_daemon: Daemon, start: Start, alone: Answers, workload: type[Workload], tmp_path: Path
 ) -> None:
-    front, stop = Front(eager_daemon, workload, "engine"), tmp_path / "stop"
+    front, stop = start(eager_daemon, llm=[]), tmp_path / "stop"
     training = eager_daemon.submit(workload("steady", ("busily", str(stop))))
     pauses = random.Random(1)
     for prompt in PROMPTS:
-        assert front.answer(prompt) == alone[prompt]
+        assert front.complete("llm", prompt) == alone[prompt]
         time.sleep(pauses.uniform(0, 0.1))  # training computes meanwhile
     stop.touch()
     result = training.result()
     assert [result] == bare([workload("steady", ("count", str(result["count"])))])
-    front.end()
 
 
-def test_engines_that_do_not_fit_together_leave_no_residue(
-    daemons: Daemons, alone: Answers, workload: type[Workload]
-) -> None:
-    daemon = daemons(f"host:{CACHE_MIB + CACHE_MIB // 2}MiB")
-    fronts = [Front(daemon, workload, name) for name in ("one", "other")]
+def test_engines_that_do_not_fit_together_leave_no_residue(daemons: Daemons, start: Start, alone: Answers) -> None:
+    front = start(daemons(f"host:{CACHE_MIB + CACHE_MIB // 2}MiB"), one=[], other=[])
     for prompt in PROMPTS:
-        assert [front.answer(prompt) for front in fronts] == [alone[prompt]] * 2
-    for front in fronts:
-        info = front.job.info()
+        assert [front.complete(model, prompt) for model in ("one", "other")] == [alone[prompt]] * 2
+    for model in ("one", "other"):
+        info = front.daemon.client.job(front.job(model))
         assert info.residue_bytes == 0 and info.switches >= len(PROMPTS)
-        front.end()
+
+
+def test_a_front_that_was_killed(eager_daemon: Daemon, start: Start, alone: Answers) -> None:
+    """The next one goes on with the engine that it has left, and ends it at its own end."""
+    killed = start(eager_daemon, llm=[])
+    assert killed.complete("llm", PROMPTS[0]) == alone[PROMPTS[0]]
+    job = killed.job("llm")
+    killed.stop(signal.SIGKILL)
+    until(lambda: eager_daemon.client.engines() == [], eager_daemon)
+    front = start(eager_daemon, llm=[])
+    assert front.complete("llm", PROMPTS[1]) == alone[PROMPTS[1]]
+    assert front.job("llm") == job and front.engine("llm").report.starts == 0
+    front.stop()
+    assert eager_daemon.client.job(job).outcome == "cancelled"
 
 
 @pytest.mark.nightly("one more engine", stays="test_an_engine_beside_training")
 def test_a_worker_of_multiprocessing_computes_with_the_engines_seat(
-    eager_daemon: Daemon, alone: Answers, workload: type[Workload]
+    eager_daemon: Daemon, start: Start, alone: Answers
 ) -> None:
-    front = Front(eager_daemon, workload, "worker", "worker")
-    assert front.answer(PROMPTS[0]) == alone[PROMPTS[0]]
-    assert front.job.info().persistent_bytes > CACHE_MIB << 20, "its memory is that of the device"
-    front.end()
+    front = start(eager_daemon, llm=["worker"])
+    assert front.complete("llm", PROMPTS[0]) == alone[PROMPTS[0]]
+    info = eager_daemon.client.job(front.job("llm"))
+    assert info.persistent_bytes > CACHE_MIB << 20, "its memory is that of the device"

@@ -42,13 +42,13 @@ def test_a_file(tmp_path: Path) -> None:
     assert model_names("llama", llama) == ["llama-3", "l"] and model_names("small", small) == ["small"]
     assert (llama.ttl_us, small.ttl_us, small.start_us) == (None, None, 90_000_000)
     assert small.upstream == "org/small" and small.argv(81) == ["serve", "--port=81"]
+    assert read_engines(written(tmp_path, "# none yet")) == {}
     assert (llama.cwd, small.cwd) == (str(tmp_path), str(tmp_path / "below"))
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "names no engine"),
         ("[a", "is not TOML"),
         ("a = 1", "engine a: a is not a table"),
         (f"['a b']\n{CMD}", "'a b' is not a name"),
@@ -75,8 +75,10 @@ def test_mistakes_are_named(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be read: No such file"):
+    with pytest.raises(FileNotFoundError):
         read_engines(tmp_path / "none.toml")
+    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
+        read_engines(tmp_path)
     (tmp_path / "odd.toml").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="is not TOML"):
         read_engines(tmp_path / "odd.toml")
@@ -86,3 +88,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_words_of_a_command_stay(words: list[str]) -> None:
     assert EngineSpec([*words, PORT]).argv(1) == [*(word.replace(PORT, "1") for word in words), "1"]
     assert EngineSpec([*words], ttl=NEVER).ttl_us is None
+
+
+@given(st.lists(st.sampled_from(["serve", "--port={port}", "{port}", "{port}:{port}", "a{port}b", "7"]), min_size=1))
+def test_a_port_is_found_again(words: list[str]) -> None:
+    spec = EngineSpec(words)
+    found = spec.port_of(spec.argv(8123))
+    assert found == 8123 if {*words} & {"--port={port}", "{port}", "a{port}b"} else found is None
+    assert spec.port_of([*spec.argv(8123), "more"]) is None

@@ -52,6 +52,9 @@ class PlainLauncher:
         self.jobs.append(PlainJob(process))
         return self.jobs[-1]
 
+    async def left(self) -> list[tuple[Any, PlainJob]]:
+        return []
+
     async def submit(self, request: SubmitRequest) -> PlainJob:
         return await self.start(request.argv, request.cwd, request.env, request.name, request.service or 0)
 

@@ -1,16 +1,17 @@
-"""An engine: a small language model that answers prompts on a socket, token by token, until a prompt is ``end``.
+"""An engine: a small language model behind HTTP, which streams the tokens of its answers as events.
 
-Arguments: the path of the socket, MiB of its cache, and ``worker`` if a process that `multiprocessing` spawns computes.
-A request is a line; the answer is a line for each of 24
-tokens, and an empty one.  As engines do, it makes its cache after a first forward pass, and for as long as it lives.
+Arguments: its port, MiB of its cache, and ``worker`` if a process that `multiprocessing` spawns computes.  As engines
+do, it makes its cache after a first forward pass, and for as long as it lives.
 """
 
-import socket
+import json
 import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing import get_context
 
 import torch
-from common import DEVICE, finish, start
+from common import DEVICE
 from torch import nn
 from torch.nn import functional
 
@@ -49,49 +50,55 @@ def new_cache(slots: int) -> torch.Tensor:
     return torch.zeros(slots, LAYERS, 2, HEADS, LONGEST, WIDTH // HEADS, device=DEVICE)
 
 
-@torch.inference_mode()
-def answers(prompts: socket.socket, mib: int) -> int:
-    """Answer prompts; the slots of the cache are used in turn.  Return how many there were."""
-    model = Model().to(DEVICE).eval()
-    first = new_cache(1)
-    model(torch.zeros(4, dtype=torch.long, device=DEVICE), first[0], 0)
-    cache = new_cache(max(1, (mib << 20) // first.nbytes))
-    asked = 0
-    while True:
-        client, _ = prompts.accept()
-        with client, client.makefile("rw") as lines:
-            for line in lines:
-                if line == "end\n":
-                    return asked
-                tokens, at = torch.tensor([*line.encode()], device=DEVICE), 0
-                for _ in range(TOKENS):
-                    token = model(tokens, cache[asked % len(cache)], at)
-                    lines.write(f"{int(token)}\n")
-                    lines.flush()
-                    tokens, at = token[None], at + len(tokens)
-                asked += 1
-                lines.write("\n")
-                lines.flush()
+class Answers:
+    """Answers prompts, one after the other; the slots of its cache are used in turn."""
+
+    def __init__(self, mib: int) -> None:
+        torch.manual_seed(0)
+        self.model, self.asked = Model().to(DEVICE).eval(), 0
+        first = new_cache(1)
+        with torch.inference_mode():
+            self.model(torch.zeros(4, dtype=torch.long, device=DEVICE), first[0], 0)
+            self.cache = new_cache(max(1, (mib << 20) // first.nbytes))
+
+    @torch.inference_mode()
+    def tokens(self, prompt: str) -> Iterator[int]:
+        tokens, at = torch.tensor([*prompt.encode()], device=DEVICE), 0
+        slot, self.asked = self.cache[self.asked % len(self.cache)], self.asked + 1
+        for _ in range(TOKENS):
+            token = self.model(tokens, slot, at)
+            yield int(token)
+            tokens, at = token[None], at + len(tokens)
 
 
-def serve(path: str, mib: int) -> int:
-    with socket.socket(socket.AF_UNIX) as prompts:
-        prompts.bind(path)
-        prompts.listen()
-        return answers(prompts, mib)
+def serve(port: int, mib: int) -> None:
+    answers = Answers(mib)
 
+    class Engine(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
 
-def serve_as_worker(path: str, mib: int) -> None:
-    torch.manual_seed(0)
-    serve(path, mib)
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            """The answer ends with its connection, as HTTP/1.0 has it."""
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            for token in answers.tokens(asked["prompt"]):
+                self.wfile.write(f"data: {token}\n\n".encode())
+
+    HTTPServer(("127.0.0.1", port), Engine).serve_forever()
 
 
 if __name__ == "__main__":
-    out, (path, mib, *worker) = start(), sys.argv[2:]
+    port, mib, *worker = sys.argv[1:]
     if worker:
-        process = get_context("spawn").Process(target=serve_as_worker, args=(path, int(mib)))
+        process = get_context("spawn").Process(target=serve, args=(int(port), int(mib)))
         process.start()
         process.join()
-        finish(out, code=process.exitcode)
     else:
-        finish(out, asked=serve(path, int(mib)))
+        serve(int(port), int(mib))

@@ -292,6 +292,7 @@ class JobInfo(JobTerms, frozen=True):
     unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
     notify: list[str] = []  # targets that are told of its starts and its end, without paths and arguments
     used_us: int = 0  # device time of all its attempts, for each of its devices
+    engine: bool = False  # it is a service that is told when it has requests
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -62,10 +62,21 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def argv(self, port: int) -> list[str]:
         """Return the command for an engine that listens on ``port``."""
+        return [word.replace(PORT, str(port)) for word in self._words()]
+
+    def _words(self) -> list[str]:
         import shlex  # only in processes that start engines
 
-        words = shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
-        return [word.replace(PORT, str(port)) for word in words]
+        return shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
+
+    def port_of(self, argv: Sequence[str]) -> int | None:
+        """Return the port of an engine with this command; None: it is another command."""
+        for mine, theirs in zip(self._words(), argv, strict=False):
+            begin, found, end = mine.partition(PORT)
+            port = theirs[len(begin) : len(theirs) - len(end)] if found and PORT not in end else ""
+            if port.isascii() and port.isdigit() and len(port) < 6 and self.argv(int(port)) == [*argv]:
+                return int(port)
+        return None
 
 
 class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

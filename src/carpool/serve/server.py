@@ -72,6 +72,8 @@ async def serve(
     with ImageStore(budget) as store:
         front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
         endpoint = Endpoint(front, options, metrics, [] if engines is None else [_routes(engines, options)])
+        if engines is not None:
+            await engines.take_over()
         url = await endpoint.start()
         try:
             _tell(say, serving, Said("serving", url=url), f"serving on {url}")

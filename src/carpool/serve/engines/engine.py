@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Protocol
 
 import aiohttp
 
-from carpool.protocol.api import SubmitRequest
+from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.engines import ENDING, OFF, READY, STARTING, EngineSpec, EngineStateName
 from carpool.protocol.units import exact_time
 from carpool.serve.engines.turns import EngineTurns
@@ -45,6 +45,9 @@ class EngineJob(WorkerJob, Protocol):
 
 class EngineLauncher(Protocol):
     """Starts engines."""
+
+    async def left(self) -> Sequence[tuple[JobInfo, EngineJob]]:
+        """Return the user's engines that run and that no front serves."""
 
     async def submit(self, request: SubmitRequest) -> EngineJob:
         """Start a service.  Raises CannotStart."""
@@ -140,6 +143,11 @@ class Engine:
             self._asleep = False
             await self.job.resume()
 
+    def take_over(self, job: EngineJob, port: int) -> None:
+        """Go on with a process that an earlier front has started."""
+        self.port = port
+        self._begin(job)
+
     def may_start(self) -> None:
         """Let the next request start the engine, however lately a start has failed."""
         self._not_before_s = 0.0
@@ -166,24 +174,27 @@ class Engine:
         if self.job is not None and self.state in (STARTING, READY):
             self._parts.turns.set(self.job.number, self.in_flight > 0 and self.state == READY)
 
-    def _begin(self) -> None:
-        """Begin a life.  Raises EngineLost while it is too early after a start that has failed."""
+    def _begin(self, job: EngineJob | None = None) -> None:
+        """Begin a life, of a new process or a given one.
+
+        Raises EngineLost while it is too early after a start that has failed; ShuttingDown.
+        """
         loop = asyncio.get_running_loop()
         if self._closed:
             raise ShuttingDown("the server is stopping")
         if (left := self._not_before_s - loop.time()) > 0:
             raise EngineLost(f"{self.name} does not start: {self.reason}", max(1, round(left)))
-        self.state, self.starts = STARTING, self.starts + 1
+        self.state, self.starts = STARTING, self.starts + (job is None)
         self._over.clear()
         self._up = loop.create_future()
         self._up.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
-        self._life = asyncio.create_task(self._live(self._up))
+        self._life = asyncio.create_task(self._live(self._up, job))
 
-    async def _live(self, up: asyncio.Future[None]) -> None:
+    async def _live(self, up: asyncio.Future[None], job: EngineJob | None) -> None:
         """Start the process, let it serve, and end it."""
         ended: asyncio.Task[str] | None = None
         try:
-            self.job = await self._launched()
+            self.job = await self._launched() if job is None else job
             ended = asyncio.create_task(self.job.ended())
             await self._healthy(ended)
             self._is_ready(up)

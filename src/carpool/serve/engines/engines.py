@@ -51,6 +51,14 @@ class Engines:
         self._written = _written(file)
         self._update(_read(file))
 
+    async def take_over(self) -> None:
+        """Go on with engines of a front that was killed; it has left them running."""
+        for info, job in await self._parts.launcher.left():
+            engine = self._engines.get(info.name)
+            port = None if engine is None else engine.spec.port_of(info.command)
+            if engine is not None and port is not None and engine.state == OFF:
+                engine.take_over(job, port)
+
     def begin(self, url: str) -> None:
         """Start what is to be started at once.  ``url``: the front's, for users who ask which engines there are."""
         self._spawn(self._parts.turns.watch())

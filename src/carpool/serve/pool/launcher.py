@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +176,20 @@ class DaemonLauncher:
     async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> DaemonJob:
         """Submit a worker.  Raises CannotStart.  A cancelled call leaves no job behind."""
         return await self.submit(SubmitRequest(list(argv), cwd, dict(env), name=name, service=priority))
+
+    async def left(self) -> list[tuple[JobInfo, DaemonJob]]:
+        """Return the user's engines that run and that no front serves: an earlier front was killed."""
+
+        def asked(client: DaemonClient) -> list[JobInfo]:
+            served = {each.report.job for each in client.engines() if each.owner == os.geteuid()}
+            engines = [info for info in client.jobs() if info.engine and info.owner == os.geteuid()]
+            return [info for info in engines if info.outcome is None and info.id not in served]
+
+        try:
+            return [(info, DaemonJob(self._daemon, info.id)) for info in await self._daemon.ask(asked)]
+        except ClientError as error:
+            log.warning("engines of an earlier server are not taken over: %s", error)
+            return []
 
     async def submit(self, request: SubmitRequest) -> DaemonJob:
         """Submit a service.  Raises CannotStart.  A cancelled call leaves no job behind."""
