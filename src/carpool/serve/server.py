@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,40 +67,46 @@ async def serve(
         else:
             _tell(say, serving, Said("unavailable", model=model, reason=reason), f"model {model}: {reason}")
 
-    engines = _engines(serving, parts, metrics, say)
     budget = memory_bytes() // 2 if serving.store_bytes is None else serving.store_bytes
-    with ImageStore(budget) as store:
-        front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
-        endpoint = Endpoint(front, options, metrics, [] if engines is None else [_routes(engines, options)])
-        if engines is not None:
-            await engines.take_over()
-        url = await endpoint.start()
-        try:
-            _tell(say, serving, Said("serving", url=url), f"serving on {url}")
-            if engines is not None:
-                engines.begin(url)
-            await _watch_until(front, stopping)
-        finally:
-            await endpoint.stop()
-            await front.close()
-            if engines is not None:
-                await engines.close()
+    async with _engines(serving, parts, metrics, say) as engines:
+        with ImageStore(budget) as store:
+            front = Front(parts.registry, parts.prepare, parts.new_pool, store, metrics, _choices(serving), announce)
+            endpoint = Endpoint(front, options, metrics, [_routes(each, options) for each in engines])
+            url = await endpoint.start()
+            try:
+                _tell(say, serving, Said("serving", url=url), f"serving on {url}")
+                for each in engines:
+                    each.begin(url)
+                await _watch_until(front, stopping)
+            finally:
+                await endpoint.stop()
+                await front.close()
 
 
-def _engines(serving: FrontOptions, parts: ServerParts, metrics: Metrics, say: Callable[[str], None]) -> Engines | None:
-    """Return the engines of the file, which may be missing.  Raises StartError."""
+@asynccontextmanager
+async def _engines(
+    serving: FrontOptions, parts: ServerParts, metrics: Metrics, say: Callable[[str], None]
+) -> AsyncIterator[list[Engines]]:
+    """Yield the engines of the file, which may be missing; nothing without a file.  Raises StartError."""
     if serving.engines_file is None or parts.engines is None:
-        return None
+        yield []
+        return
 
     def announce(engine: str, text: str) -> None:
         _tell(say, serving, Said("engine", model=engine, reason=text), f"engine {engine} {text}" if engine else text)
 
     turns = EngineTurns(parts.engines.set_busy)
-    shared = EngineParts(parts.engines.launcher, turns, engine_session(), dict(os.environ), announce)
-    try:
-        return Engines(Path(serving.engines_file), shared, EngineFigures(metrics.registry), parts.engines.report)
-    except ValueError as error:
-        raise StartError(str(error)) from None
+    async with engine_session() as session:
+        shared = EngineParts(parts.engines.launcher, turns, session, dict(os.environ), announce)
+        try:
+            engines = Engines(Path(serving.engines_file), shared, EngineFigures(metrics.registry), parts.engines.report)
+        except ValueError as error:
+            raise StartError(str(error)) from None
+        await engines.take_over()
+        try:
+            yield [engines]
+        finally:
+            await engines.close()
 
 
 def _routes(engines: Engines, options: EndpointOptions) -> Callable[[Bodies], EngineRoutes]:

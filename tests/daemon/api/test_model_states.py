@@ -22,7 +22,7 @@ BROKEN = {"state": "unavailable", "reason": "there is no file resnet.safetensors
 #: A front that is another process: it reports once, says so, and waits for its end.
 FRONT = """
 import json, os, sys
-tests, socket, uid, body = sys.argv[1:]
+tests, socket, uid, path, body = sys.argv[1:]
 sys.path.insert(0, tests)
 from pathlib import Path
 from daemon_harness import Connection
@@ -30,8 +30,8 @@ os.setgroups([]) if os.geteuid() == 0 else None
 os.setresgid(int(uid), int(uid), int(uid)) if int(uid) else None
 os.setresuid(int(uid), int(uid), int(uid)) if int(uid) else None
 connection = Connection(Path(socket))
-connection.request("PUT", "/v1/serving", body)
-print(connection.getresponse().read().decode(), flush=True)
+connection.request("PUT", path, body)
+print(connection.getresponse().status, flush=True)
 sys.stdin.read()
 """
 
@@ -65,13 +65,19 @@ def connected(daemon: Daemon) -> Iterator[Connection]:
 
 @contextmanager
 def front(daemon: Daemon, uid: int = 0, **models: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that has reported, of user ``uid`` where that is not root."""
-    arguments = [str(Path(__file__).parents[1]), str(daemon.socket), str(uid), json.dumps({"models": models})]
+    """A process that has reported models, of user ``uid`` where that is not root."""
+    with reporting(daemon, uid, "/v1/serving", {"models": models}) as process:
+        yield process
+
+
+@contextmanager
+def reporting(daemon: Daemon, uid: int, path: str, body: object) -> Iterator[subprocess.Popen[str]]:
+    arguments = [str(Path(__file__).parents[1]), str(daemon.socket), str(uid), path, json.dumps(body)]
     process = subprocess.Popen(
         [sys.executable, "-c", FRONT, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout is not None and process.stdout.readline() == "{}\n"
+        assert process.stdout is not None and process.stdout.readline() == "200\n"
         yield process
     finally:
         process.kill()

@@ -23,6 +23,7 @@ from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.options_common import plural
 from carpool.cli.render.progress import Progress
 from carpool.cli.request.command_line import python_for
+from carpool.options.requests import named_devices
 from carpool.protocol.api import DeviceInfo, ErrorInfo, RunInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.environment import parameter_variables
@@ -143,7 +144,7 @@ def _answer(request: SubmitRequest, name: str, devices: Sequence[DeviceInfo], ho
 
 def _kind(request: SubmitRequest, devices: Sequence[DeviceInfo]) -> str | None:
     """Return the kind of device the job may use: cuda if a GPU is among them, because of a context's memory."""
-    names = request.device.split(",") if request.device else None
+    names = named_devices(request)
     kinds = {device.kind for device in devices if names is None or device.id in names}
     return "cuda" if "cuda" in kinds else next(iter(kinds), None)
 

@@ -165,7 +165,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/v1/engines/{name}/{wish}",
         engines.wish_engine,
-        "Start an engine, stop it, or move its memory out",
+        "Control an engine",
         EngineInfo,
         query=("owner",),
     ),

@@ -74,7 +74,6 @@ class Engines:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._parts.turns.close()
-        await self.session.close()
 
     def all(self) -> Collection[Engine]:
         """Return all engines."""

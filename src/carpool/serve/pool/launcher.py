@@ -188,7 +188,7 @@ class DaemonLauncher:
         try:
             return [(info, DaemonJob(self._daemon, info.id)) for info in await self._daemon.ask(asked)]
         except ClientError as error:
-            log.warning("engines of an earlier server are not taken over: %s", error)
+            log.info("engines of an earlier server are not taken over: %s", error)
             return []
 
     async def submit(self, request: SubmitRequest) -> DaemonJob:

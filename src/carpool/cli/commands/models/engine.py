@@ -102,7 +102,8 @@ def add(home: Path, as_json: bool, name: str, words: tuple[str, ...], file: Path
     The engine is written into a file, which a running `carpool serve` notices.  Example:
 
     \b
-        carpool engine add llama --ttl 1h -- llama-server -m llama.gguf --port {port}
+        carpool engine add llama --ttl 1h -- \\
+            llama-server -m llama.gguf --port {port}
     """
     from carpool.cli.request.engine_file import add_engine
 

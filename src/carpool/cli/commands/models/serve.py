@@ -107,7 +107,10 @@ def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) 
     file, engines = _engines(options["engines_file"])
     options["engines_file"] = str(file)
     if not own and not engines and not as_json:
-        click.echo("no models yet; add them at any time: carpool engine add, carpool model add")
+        click.echo(
+            "no models yet; add them at any time: carpool model add NAME --factory module:function, "
+            "or carpool engine add NAME -- COMMAND"
+        )
     serving = FrontOptions(home=str(home), models=list(models), as_json=as_json, **options)
     sys.stdout.flush()
     # -P: what lies in the current directory must not be imported.
