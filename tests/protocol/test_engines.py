@@ -37,6 +37,9 @@ def test_a_file(tmp_path: Path) -> None:
             """,
         )
     )
+    assert EngineSpec("ollama serve", env={"OLLAMA_HOST": "127.0.0.1:{port}"}).variables(5) == {
+        "OLLAMA_HOST": "127.0.0.1:5"
+    }
     llama, small = specs["llama"], specs["small"]
     assert llama.argv(80) == ["llama-server", "-m", "a model.gguf", "--port", "80", "--json", "{}"]
     assert model_names("llama", llama) == ["llama-3", "l"] and model_names("small", small) == ["small"]

@@ -47,7 +47,7 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str | None = None  # as in `carpool submit --device`
     priority: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = DEFAULT_PRIORITY  # among services; larger is first
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = MOST_IN_FLIGHT  # more requests are refused
-    env: dict[str, str] = {}  # variables in addition to the server's own
+    env: dict[str, str] = {}  # variables in addition to the server's own; {port} as in the command
     cwd: str | None = None  # none: the directory of the file
 
     @property
@@ -62,16 +62,22 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def argv(self, port: int) -> list[str]:
         """Return the command for an engine that listens on ``port``."""
-        return [word.replace(PORT, str(port)) for word in self._words()]
+        return [word.replace(PORT, str(port)) for word in self.words]
 
-    def _words(self) -> list[str]:
+    @property
+    def words(self) -> list[str]:
+        """The words of the command."""
         import shlex  # only in processes that start engines
 
         return shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
 
+    def variables(self, port: int) -> dict[str, str]:
+        """Return the variables for an engine that listens on ``port``."""
+        return {name: value.replace(PORT, str(port)) for name, value in self.env.items()}
+
     def port_of(self, argv: Sequence[str]) -> int | None:
         """Return the port of an engine with this command; None: it is another command."""
-        for mine, theirs in zip(self._words(), argv, strict=False):
+        for mine, theirs in zip(self.words, argv, strict=False):
             begin, found, end = mine.partition(PORT)
             port = theirs[len(begin) : len(theirs) - len(end)] if found and PORT not in end else ""
             if port.isascii() and port.isdigit() and len(port) < 6 and self.argv(int(port)) == [*argv]:
@@ -186,7 +192,7 @@ def _check_command(spec: EngineSpec) -> None:
     words = spec.argv(1)
     if not words or not words[0]:
         raise ValueError("there is no command")
-    if not any(PORT in word for word in ([spec.cmd] if isinstance(spec.cmd, str) else spec.cmd)):
+    if not any(PORT in text for text in (*spec.words, *spec.env.values())):
         raise ValueError(f"it does not say where to listen: write {PORT} where the engine takes its port")
 
 

@@ -187,7 +187,7 @@ class Engine:
         self.state, self.starts = STARTING, self.starts + (job is None)
         self._over.clear()
         self._up = loop.create_future()
-        self._up.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+        self._up.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps no request waits
         self._life = asyncio.create_task(self._live(self._up, job))
 
     async def _live(self, up: asyncio.Future[None], job: EngineJob | None) -> None:
@@ -210,7 +210,7 @@ class Engine:
         """Submit the job.  Raises CannotStart."""
         spec = self.spec
         self.port = _free_port()
-        env = {**self._parts.environment, **spec.env}
+        env = {**self._parts.environment, **spec.variables(self.port)}
         request = SubmitRequest(
             spec.argv(self.port),
             spec.cwd or str(Path.cwd()),
@@ -262,7 +262,7 @@ class Engine:
 
     def _has_failed(self, up: asyncio.Future[None], error: CannotStart | ServeError) -> None:
         self.reason = str(error)
-        if not self._over.is_set():  # nobody has stopped it
+        if not self._over.is_set():  # it has not been stopped
             self._failures += 1
             pause_s = min(MOST_PAUSE_S, 2.0 ** (self._failures - 1))
             self._not_before_s = asyncio.get_running_loop().time() + pause_s

@@ -181,6 +181,6 @@ async def _started(engine: Engine) -> None:
 
 
 async def _ready(engine: Engine) -> None:
-    """Start an engine for nobody in particular: what is wrong has been said where it is started."""
+    """Start an engine without a request: what is wrong has been said where it is started."""
     with suppress(ServeError):
         await engine.ready()

@@ -64,7 +64,7 @@ def test_what_people_have_written_stays(carpool: Cli, file: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["add", "a", "--", "serve"], "write {port} where it takes its port"),
+        (["add", "a", "--", "serve"], "write {port} where the engine takes its port"),
         (["add", "a b", *COMMAND], "'a b' is not a name"),
         (["add", "a", "--ttl", "soon", *COMMAND], "engine a: ttl: 'soon' is not a time"),
         (["add", "a", "--priority", "999999", *COMMAND], "engine a: priority: expected"),

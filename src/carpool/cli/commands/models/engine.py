@@ -24,7 +24,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.engines import OFF, PORT, READY, EngineInfo, EngineList, Wish
+from carpool.protocol.engines import OFF, READY, EngineInfo, EngineList, Wish
 from carpool.protocol.models import check_name
 from carpool.protocol.paths import engines_file
 from carpool.protocol.units import format_size
@@ -178,8 +178,6 @@ def sleep(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 
 def _keys(words: Sequence[str], options: dict[str, Any]) -> dict[str, object]:
     """Return the keys of the table: of the options, those that were given.  Raises UsageError."""
-    if not any(PORT in word for word in words):
-        raise click.UsageError(f"the command does not say where to listen: write {PORT} where it takes its port")
     variables = dict(_variable(text) for text in options.pop("variables"))
     given = {"as" if name == "known_as" else name: value for name, value in options.items() if value}
     if "models" in given:
