@@ -26,15 +26,7 @@ from carpool.serve.oip.errors import EngineLost, ServeError, UnknownModel
 #: Headers of one connection (RFC 9110, 7.6.1), and those that the body here no longer matches.
 _OF_CONNECTIONS = frozenset(
     [
-        *(
-            "connection",
-            "keep-alive",
-            "proxy-connection",
-            "te",
-            "trailer",
-            "transfer-encoding",
-            "upgrade",
-        ),  # codespell:ignore te
+        *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
         *("host", "content-length", "expect", "proxy-authorization", "proxy-authenticate"),
     ]
 )
