@@ -140,7 +140,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=pick, by=st.sampled_from([None, "root", "root"]))
     def pause(self, number: int, by: str | None) -> None:
         job = self._job(number)
-        possible(self.world.specs[job].service is None)
+        possible((service := self.world.specs[job].service) is None or service.engine)
         self.world.pause(job, by)
 
     @rule(number=pick)

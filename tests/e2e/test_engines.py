@@ -140,7 +140,7 @@ def test_engines_that_do_not_fit_together_leave_no_residue(daemons: Daemons, sta
 
 
 def test_a_front_that_was_killed(eager_daemon: Daemon, start: Start, alone: Answers) -> None:
-    """The next one goes on with the engine that it has left, and ends it at its own end."""
+    """The next one goes on with the engine that it has left, lets it sleep, and ends it at its own end."""
     killed = start(eager_daemon, llm=[])
     assert killed.complete("llm", PROMPTS[0]) == alone[PROMPTS[0]]
     job = killed.job("llm")
@@ -149,6 +149,9 @@ def test_a_front_that_was_killed(eager_daemon: Daemon, start: Start, alone: Answ
     front = start(eager_daemon, llm=[])
     assert front.complete("llm", PROMPTS[1]) == alone[PROMPTS[1]]
     assert front.job("llm") == job and front.engine("llm").report.starts == 0
+    eager_daemon.client.wish_engine("llm", "sleep")
+    until(lambda: front.engine("llm").moved_out, eager_daemon)
+    assert front.complete("llm", PROMPTS[2]) == alone[PROMPTS[2]], "a request brings its memory back"
     front.stop()
     assert eager_daemon.client.job(job).outcome == "cancelled"
 

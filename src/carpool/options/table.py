@@ -175,6 +175,13 @@ OPTIONS = (
         toml="true or false",
     ),
     _option(
+        "service",
+        codecs.FLAG,
+        "Run a server of models (an engine) that `carpool serve` has not started: its turns come before jobs.",
+        fields=("engine",),
+        toml="true or false: a server of models, whose turns come before jobs",
+    ),
+    _option(
         "gpus",
         codecs.COUNT,
         "Number of devices; multi-GPU jobs get exclusive devices.  NCCL between them is experimental.",
@@ -321,6 +328,7 @@ JOINING_OPTIONS = (
         help="The device; a GPU has to be named where there are several devices.  [default: any]",
     ),
     replace(BY_NAME["exclusive"], help="Give each job exclusive use of a device."),
+    replace(BY_NAME["service"], help="The programs are servers of models (engines): their turns come before jobs."),
 )
 #: Keys of job files.
 KEYS = {option.name: option for option in OPTIONS if option.toml}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from carpool.protocol.models import DEFAULT_PRIORITY
 from carpool.protocol.notices import NotifyTarget
 
 API_VERSION = 1
@@ -89,7 +90,7 @@ class SubmitRequest(JobTerms, frozen=True, forbid_unknown_fields=True, omit_defa
     foreground: bool = False  # the caller supervises the job itself (carpool run)
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
     service: int | None = None  # priority among services: it answers requests, which come before jobs
-    engine: bool = False  # a service that is told when it has requests, by POST /v1/jobs/{id}/busy
+    engine: bool = False  # a server of models: a service, and its front reports its requests (POST /v1/jobs/{id}/busy)
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
     output: str | None = None  # path for standard output, with %j for the id and %% for a %; null: the job's log
     error: str | None = None  # the same for standard error; null: where standard output goes
@@ -100,6 +101,11 @@ class SubmitRequest(JobTerms, frozen=True, forbid_unknown_fields=True, omit_defa
     own_variables: list[str] = []  # of ``env``: names of what was given for the job, and is not the shell's
     activated: dict[str, str] = {}  # of ``env``: what the virtual or conda environment of a job file sets
     launcher_ends_us: int | None = None  # when the launcher's time limit ends it, wall clock; null: it has none
+
+    def __post_init__(self) -> None:
+        """Make an engine a service."""
+        if self.engine and self.service is None:
+            msgspec.structs.force_setattr(self, "service", DEFAULT_PRIORITY)
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

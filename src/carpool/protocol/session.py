@@ -85,6 +85,7 @@ class JoinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     weight: int = 100
     device: str | None = None
     exclusive: bool = False
+    engine: bool = False
     iterations: int | None = None
     duration_us: int | None = None
     time_us: int | None = None

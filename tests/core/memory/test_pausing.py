@@ -165,7 +165,7 @@ def test_the_time_limit_stands_still(scenario: Scenario) -> None:
 
 def test_services_are_not_paused(scenario: Scenario) -> None:
     scenario.submit(1, service=Service())
-    with pytest.raises(ValueError, match="a service is not paused"):
+    with pytest.raises(ValueError, match="a worker of models is not paused"):
         pause(scenario, 1)
 
 

@@ -137,8 +137,9 @@ def variables_for(client: DaemonClient, options: JoinOptions, env: Mapping[str, 
     socket, text = str(client.home.session_socket.absolute()), msgspec.json.encode(options).decode()
     about = {"socket": socket, "options": text, "token": token(client.home.root)}
     uuid = "" if gpu is None else gpu.uuid
+    engine = {"CARPOOL_ENGINE": "1"} if options.engine else {}
     try:
-        return joining_variables(dict(env), **about, threads=threads, cuda_device=uuid)
+        return joining_variables(dict(env), **about, threads=threads, cuda_device=uuid) | engine
     except LaunchError as error:
         raise Problem(Exit.FAILED, "not_preloadable", str(error)) from None
 

@@ -165,8 +165,8 @@ def _adopted(state: State, job: Job, event: events.Adopted) -> Job:
 
 
 def _pause_changed(state: State, job: Job, event: events.PauseChanged) -> Job:
-    if job.serves and event.by is not None:
-        raise ValueError(f"{event}: a service is not paused")
+    if job.serves and not job.is_engine and event.by is not None:
+        raise ValueError(f"{event}: a worker of models is not paused")
     return job
 
 

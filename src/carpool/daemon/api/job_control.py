@@ -57,7 +57,7 @@ async def pause_job(call: ApiCall) -> object:
     async with own_job(call, "pause it") as (context, job):
         if job.phase is JobPhase.STOPPING:
             raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
-        if job.spec.service is not None:
+        if job.spec.service is not None and not job.spec.engine:
             text = f"job {job.number} is a worker of models, which computes only for requests"
             raise RequestError(409, "service", text, "stop carpool serve instead")
         if _says_more(job, job.control.paused_by, call.who.uid):

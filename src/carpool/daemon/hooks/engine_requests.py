@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 from carpool.core.events import Event, ServiceBusy
 from carpool.core.model import JobId
-from carpool.daemon.hooks.base import JobHook, Refusal
+from carpool.daemon.hooks.base import JobHook
 from carpool.daemon.jobs.table import JobRecord
-from carpool.protocol.api import SubmitRequest
 
 LEASE_S = 30.0
 
@@ -25,12 +24,6 @@ class EngineRequests(JobHook):
         self._post = post
         self._lease_s = lease_s
         self._busy: dict[JobId, asyncio.TimerHandle] = {}  # the ends of reports
-
-    def submit(self, spec: SubmitRequest) -> Refusal | None:
-        """Refuse engines that are not services."""
-        if spec.engine and spec.service is None:
-            return Refusal("engine_alone", "an engine is a service: engine without service", "give it a priority")
-        return None
 
     def report(self, job: JobId, busy: bool) -> None:
         """Handle the report of a front."""
