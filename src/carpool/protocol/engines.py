@@ -44,6 +44,7 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ttl: str | int = "15m"  # without a request for so long its process ends; "never"
     pin: bool = False  # its process never ends for want of requests
     preload: bool = False  # start it with the server, not with the first request
+    keys: str | None = None  # a file of keys: who has one may use the engine; none: who may use the server
     device: str | None = None  # as in `carpool submit --device`
     priority: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = DEFAULT_PRIORITY  # among services; larger is first
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = MOST_IN_FLIGHT  # more requests are refused
@@ -162,7 +163,9 @@ def _engine(path: Path, name: str, table: object) -> EngineSpec:
     except ValueError as error:
         raise ValueError(f"{path}: engine {name}: {_plainly(error)}") from None
     directory = path.absolute().parent
-    return msgspec.structs.replace(spec, cwd=str(directory / Path(spec.cwd or "").expanduser()))
+    cwd = str(directory / Path(spec.cwd or "").expanduser())
+    keys = None if spec.keys is None else str(directory / Path(spec.keys).expanduser())
+    return msgspec.structs.replace(spec, cwd=cwd, keys=keys)
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:

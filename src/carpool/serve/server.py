@@ -110,7 +110,7 @@ async def _engines(
 
 
 def _routes(engines: Engines, options: EndpointOptions) -> Callable[[Bodies], EngineRoutes]:
-    return lambda bodies: EngineRoutes(engines, bodies, has_token=options.token is not None)
+    return lambda bodies: EngineRoutes(engines, bodies, options.token)
 
 
 async def _watch_until(front: Front, stopping: asyncio.Event) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
+from carpool.serve.oip.errors import StartError
 from tests.serve.fakes import until
 
 if TYPE_CHECKING:
@@ -200,6 +201,40 @@ async def test_a_token_is_for_the_front_alone(fronts: Fronts) -> None:
     body = {"model": "one", "prompt": "echo"}
     seen = await fronts.ask("POST", "/v1/completions", body, Authorization="Bearer a-long-token-of-ours")
     assert "Authorization" not in seen.json["headers"]
+
+
+async def test_a_key_is_for_its_engine(fronts: Fronts) -> None:
+    token, keys = fronts.directory / "token", fronts.directory / "keys"
+    for file, text in ((token, "a-long-token-of-ours"), (keys, "# ann\na-long-key-of-ann-s\n")):
+        file.write_text(text)
+        file.chmod(0o600)
+    fronts.write(one={"keys": "keys"}, two={})
+    await fronts.start(token_file=str(token))
+    ours, anns = ({"Authorization": f"Bearer {each}"} for each in ("a-long-token-of-ours", "a-long-key-of-ann-s"))
+    listed = [(await fronts.ask("GET", "/v1/models", **header)).json["data"] for header in (ours, anns)]
+    assert [[entry["id"] for entry in data] for data in listed] == [["one", "two"], ["one"]]
+    seen = await fronts.ask("POST", "/v1/completions", {"model": "one", "prompt": "echo"}, **anns)
+    assert "Authorization" not in seen.json["headers"]
+    others = await fronts.ask("POST", "/v1/completions", {"model": "two", "prompt": "echo"}, **anns)
+    assert others.status == 404 and "known: one" in others.json["error"]["message"], "as if it did not exist"
+    assert (await fronts.ask("GET", "/v2", **anns)).status == 401, "a key is for engines"
+    for header in ({}, {"Authorization": "Bearer a-long-key-of-nobody"}):
+        assert (await fronts.ask("GET", "/v1/models", **header)).status == 401
+
+
+async def test_without_a_token_an_engine_with_keys_needs_one(fronts: Fronts) -> None:
+    keys = fronts.directory / "keys"
+    keys.write_text("a-long-key-of-ann-s")
+    keys.chmod(0o644)
+    fronts.write(one={"keys": "keys"}, two={})
+    with pytest.raises(StartError, match="chmod 600"):
+        await fronts.start()
+    keys.chmod(0o600)
+    await fronts.start()
+    assert [entry["id"] for entry in (await fronts.ask("GET", "/v1/models")).json["data"]] == ["two"]
+    assert (await fronts.complete("one", "a")).status == 404
+    seen = await fronts.ask("GET", "/v1/models", Authorization="Bearer a-long-key-of-ann-s")
+    assert [entry["id"] for entry in seen.json["data"]] == ["one", "two"]
 
 
 async def test_pages_of_other_sites_are_refused(fronts: Fronts) -> None:

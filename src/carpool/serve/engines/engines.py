@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from carpool.core.spelling import did_you_mean
 from carpool.protocol.engines import OFF, EngineSpec, EngineState, EngineWishes, model_names, read_engines
 from carpool.protocol.models import LONGEST_REASON
 from carpool.protocol.unix_http import ClientError
 from carpool.serve.engines.engine import Engine, EngineLauncher, EngineParts
 from carpool.serve.engines.figures import EngineFigures
-from carpool.serve.oip.errors import ServeError, UnknownModel
+from carpool.serve.oip.errors import ServeError, StartError
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class Engines:
     """Engines by name and by model, as a file says: `begin` first, and `close` at the end."""
 
     def __init__(self, file: Path, parts: EngineParts, figures: EngineFigures, report: Report) -> None:
-        """Read the file.  ``report``: called in a thread, it may raise ClientError.  Raises ValueError, for users."""
+        """Read the file.  ``report``: called in a thread, it may raise ClientError.  Raises ValueError, StartError."""
         self.figures = figures
         self.session = parts.session
         self._parts = parts
@@ -75,21 +74,9 @@ class Engines:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._parts.turns.close()
 
-    def all(self) -> Collection[Engine]:
-        """Return all engines."""
-        return self._engines.values()
-
     def models(self) -> Mapping[str, Engine]:
         """Return the engines by the models that they answer to."""
         return self._models
-
-    def of_model(self, model: str) -> Engine:
-        """Return the engine that answers to a model.  Raises UnknownModel."""
-        engine = self._models.get(model)
-        if engine is None:
-            hint = did_you_mean(model, self._models)
-            raise UnknownModel(f"there is no model {model[:200]!r}; {hint}known: {', '.join(self._models)}")
-        return engine
 
     async def _report(self, url: str) -> None:
         """Report to the daemon for ever; while it does not answer everything stays as it is."""
@@ -110,17 +97,17 @@ class Engines:
         self._written = written
         try:
             self._preload(self._update(_read(self._file)))
-        except ValueError as error:
+        except (ValueError, StartError) as error:
             self._parts.announce("", f"the file of engines is not taken: {error}")
 
     def _update(self, specs: Mapping[str, EngineSpec]) -> list[Engine]:
         """Have exactly these engines, and return the new ones; an engine that has changed is a new one."""
-        for name, engine in [*self._engines.items()]:
-            if specs.get(name) != engine.spec:
-                self.figures.forget(self._engines.pop(name))
-                self._spawn(engine.close())
-        new = [Engine(name, spec, self._parts) for name, spec in specs.items() if name not in self._engines]
-        self._engines = {name: each for name in specs for each in (*self._engines.values(), *new) if each.name == name}
+        kept = {name: each for name, each in self._engines.items() if specs.get(name) == each.spec}
+        new = [Engine(name, spec, self._parts) for name, spec in specs.items() if name not in kept]
+        for engine in [each for name, each in self._engines.items() if name not in kept]:
+            self.figures.forget(engine)
+            self._spawn(engine.close())
+        self._engines = {each.name: each for each in (*kept.values(), *new)}
         self._models = {model: each for each in self._engines.values() for model in model_names(each.name, each.spec)}
         for engine in new:
             self.figures.watch(engine)

@@ -13,12 +13,14 @@ import msgspec
 from aiohttp import web
 from yarl import URL
 
-from carpool.protocol.engines import READY
+from carpool.core.spelling import did_you_mean
+from carpool.protocol.engines import OFF, READY
 from carpool.protocol.http_connections import json_response
 from carpool.serve.engines.engine import Engine
 from carpool.serve.engines.engines import Engines
 from carpool.serve.engines.figures import Answer
 from carpool.serve.engines.requests import asked_model, renamed
+from carpool.serve.http.access import authorized
 from carpool.serve.http.bodies import Bodies, HeldBytes
 from carpool.serve.http.routes import Route
 from carpool.serve.oip.errors import EngineLost, ServeError, UnknownModel
@@ -35,14 +37,18 @@ _CODES = {UnknownModel.kind: "model_not_found"}
 
 
 class EngineRoutes:
-    """The paths of engines, for the endpoint.  ``bodies``: bounds of all requests; ``has_token``: clients send ours."""
+    """The paths of engines, for the endpoint.
+
+    ``bodies``: bounds of all requests; ``token``: the server's, for all engines; a client with a key of an engine
+    sees and asks that engine alone.
+    """
 
     prefixes: tuple[str, ...] = ("/v1/", "/upstream/", "/running", "/models/", "/api/models/", "/unload", "/health")
 
-    def __init__(self, engines: Engines, bodies: Bodies, has_token: bool) -> None:
+    def __init__(self, engines: Engines, bodies: Bodies, token: str | None) -> None:
         self._engines = engines
         self._bodies = bodies
-        self._dropped = _OF_CONNECTIONS | {"content-encoding"} | ({"authorization"} if has_token else set())
+        self._token = token
 
     def routes(self) -> Sequence[Route]:
         """Return the paths."""
@@ -58,22 +64,45 @@ class EngineRoutes:
             Route("POST", "/api/models/unload/{model:.+}", self._unload, counted=False),
         ]
 
+    def admits(self, request: web.Request) -> bool:
+        """Whether a client has a key of an engine."""
+        return any(engine.keys for engine in self._visible(request).values())
+
     def failed(self, status: int, kind: str, text: str) -> web.Response:
         """Return the answer to a failed request, in OpenAI's form."""
         return json_response(_error(status, kind, text), status)
 
     # What there is
 
-    async def _models(self, _: web.Request) -> web.Response:
-        data = [_described(model, engine) for model, engine in self._engines.models().items()]
+    def _visible(self, request: web.Request) -> dict[str, Engine]:
+        """Return the engines that the client may use, by model."""
+        header = request.headers.get("Authorization")
+        has_token = self._token is not None and authorized(header, self._token)
+        open_to_all = self._token is None or has_token
+        return {
+            model: engine
+            for model, engine in self._engines.models().items()
+            if has_token or (any(authorized(header, key) for key in engine.keys) if engine.keys else open_to_all)
+        }
+
+    def _of_model(self, request: web.Request, model: str) -> Engine:
+        """Return the engine that answers to a model.  Raises UnknownModel."""
+        visible = self._visible(request)
+        if model not in visible:
+            known = ", ".join(visible) or "none"
+            raise UnknownModel(f"there is no model {model[:200]!r}; {did_you_mean(model, visible)}known: {known}")
+        return visible[model]
+
+    async def _models(self, request: web.Request) -> web.Response:
+        data = [_described(model, engine) for model, engine in self._visible(request).items()]
         return json_response({"object": "list", "data": data})
 
     async def _model(self, request: web.Request) -> web.Response:
         model = request.match_info["model"]
-        return json_response(_described(model, self._engines.of_model(model)))
+        return json_response(_described(model, self._of_model(request, model)))
 
-    async def _running(self, _: web.Request) -> web.Response:
-        running = [_running(model, each) for model, each in self._engines.models().items() if each.state != "off"]
+    async def _running(self, request: web.Request) -> web.Response:
+        running = [_running(model, each) for model, each in self._visible(request).items() if each.state != OFF]
         return json_response({"running": running})
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -82,8 +111,8 @@ class EngineRoutes:
     async def _unload(self, request: web.Request) -> web.Response:
         """End the engine of a model, or all."""
         model = request.match_info.get("model")
-        ended = self._engines.all() if model is None else [self._engines.of_model(model)]
-        for engine in ended:
+        ended = self._visible(request).values() if model is None else [self._of_model(request, model)]
+        for engine in {*ended}:
             await engine.stop()
         return web.Response(text="OK")
 
@@ -94,7 +123,7 @@ class EngineRoutes:
         with HeldBytes(self._bodies) as held:
             body, media = await held.read(request), request.headers.get("Content-Type", "")
             model = asked_model(body, media)
-            engine = self._engines.of_model(model)
+            engine = self._of_model(request, model)
             if (known_as := engine.spec.upstream) is not None and known_as != model:
                 body = renamed(body, media, known_as)
             return await self._passed(request, engine, request.rel_url.raw_path_qs, body)
@@ -102,7 +131,7 @@ class EngineRoutes:
     async def _by_path(self, request: web.Request) -> web.StreamResponse:
         """Pass a request to the engine that its path names, without the part of the path that names it."""
         with HeldBytes(self._bodies) as held:
-            engine = self._engines.of_model(request.match_info["model"])
+            engine = self._of_model(request, request.match_info["model"])
             target = "/" + request.rel_url.raw_path_qs.split("/", 3)[3]
             return await self._passed(request, engine, target, await held.read(request))
 
@@ -112,7 +141,7 @@ class EngineRoutes:
         try:
             async with engine.request():
                 url = await engine.ready()
-                return await passing.answer(f"{url}{target}", self._kept(request.headers), body)
+                return await passing.answer(f"{url}{target}", self._kept(request.headers, engine), body)
         except ServeError as error:
             passing.ended(error.kind)
             raise
@@ -120,8 +149,12 @@ class EngineRoutes:
             passing.ended("client_gone")
             raise
 
-    def _kept(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
-        return [(name, value) for name, value in headers.items() if name.lower() not in self._dropped]
+    def _kept(self, headers: Mapping[str, str], engine: Engine) -> list[tuple[str, str]]:
+        """Return the headers for the engine; our own token or key is not among them."""
+        dropped = _OF_CONNECTIONS | {"content-encoding"}
+        if self._token is not None or engine.keys:
+            dropped |= {"authorization"}
+        return [(name, value) for name, value in headers.items() if name.lower() not in dropped]
 
 
 class _Passing:

@@ -21,12 +21,25 @@ SHORTEST_TOKEN = 16
 
 def read_token(path: Path) -> str:
     """Read the token from a file that only its owner may read.  Raises StartError."""
+    return _checked(path, _secrets(path).strip())
+
+
+def read_keys(path: Path) -> list[str]:
+    """Read keys from a file that only its owner may read: one in each line, # before notes.  Raises StartError."""
+    lines = (line.strip() for line in _secrets(path).splitlines())
+    return [_checked(path, line) for line in lines if line and not line.startswith("#")]
+
+
+def _secrets(path: Path) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise StartError(f"others may read or write the token in {path}: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
+        return path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"cannot read the token in {path}: {error}") from None
+
+
+def _checked(path: Path, token: str) -> str:
     if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
         raise StartError(
             f"the token in {path} needs {SHORTEST_TOKEN} letters or more, without spaces: openssl rand -hex 32"

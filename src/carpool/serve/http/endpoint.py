@@ -193,15 +193,21 @@ class Endpoint:
         token = self._options.token
         if token is None:
             check_origin(request.headers.getall("Host", ()), request.headers.getall("Origin", ()))
-        elif request.path not in OPEN_PATHS and not authorized(request.headers.get("Authorization"), token):
+        elif request.path not in OPEN_PATHS and not self._is_admitted(request, token):
             raise NotAuthorized("the header `Authorization: Bearer TOKEN` is missing, or its token is wrong")
+
+    def _is_admitted(self, request: web.Request, token: str) -> bool:
+        group = self._group(request.path)
+        has_token = authorized(request.headers.get("Authorization"), token)
+        return has_token or (group is not None and group.admits(request))
 
     def _form(self, path: str) -> ErrorForm:
         """Return what makes the body of an error for a path."""
-        for group in self._groups:
-            if path.startswith(group.prefixes):
-                return group.failed
-        return _failed
+        group = self._group(path)
+        return _failed if group is None else group.failed
+
+    def _group(self, path: str) -> RouteGroup | None:
+        return next((group for group in self._groups if path.startswith(group.prefixes)), None)
 
     # Requests
 

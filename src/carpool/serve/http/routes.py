@@ -29,5 +29,8 @@ class RouteGroup(Protocol):
     def routes(self) -> Sequence[Route]:
         """Return the paths."""
 
+    def admits(self, request: web.Request) -> bool:
+        """Whether a client without the server's token may ask for this path."""
+
     def failed(self, status: int, kind: str, text: str) -> web.Response:
         """Return the answer to a failed request.  ``kind``: a stable word for the error."""

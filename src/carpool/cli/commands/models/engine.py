@@ -26,7 +26,7 @@ from carpool.cli.render.output import stdout_output
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.engines import OFF, READY, EngineInfo, EngineList, Wish
 from carpool.protocol.models import check_name
-from carpool.protocol.paths import engines_file
+from carpool.protocol.paths import engines_file, expanded
 from carpool.protocol.units import format_size
 
 LOOK_S = 0.2
@@ -89,6 +89,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 @click.option("--ttl", metavar="TIME", help="Time without requests after which it ends, or never.  [default: 15m]")
 @click.option("--pin", is_flag=True, help="Keep its process, however long it has no requests.")
 @click.option("--preload", is_flag=True, help="Start it with the server, not with its first request.")
+@click.option("--keys", metavar="FILE", help="File of keys; who has one may use this engine.")
 @click.option("--device", help="Run it on this device, or one of these (commas).")
 @click.option("--priority", type=POSITIVE, help="Rank among services; larger is first.  [default: 100]")
 @click.option("--max-in-flight", type=POSITIVE, help="Most requests at once; more are refused.  [default: 64]")
@@ -180,6 +181,8 @@ def _keys(words: Sequence[str], options: dict[str, Any]) -> dict[str, object]:
     """Return the keys of the table: of the options, those that were given.  Raises UsageError."""
     variables = dict(_variable(text) for text in options.pop("variables"))
     given = {"as" if name == "known_as" else name: value for name, value in options.items() if value}
+    if "keys" in given:
+        given["keys"] = str(expanded(given["keys"]).absolute())
     if "models" in given:
         given["models"] = list(given["models"])
     keys = {"cmd": list(words), **given, "cwd": str(Path.cwd())}
