@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from carpool.daemon.api.routes import ROUTES
@@ -16,6 +18,8 @@ KEPT_BACK = {
     ("POST", "/v1/clean"),
     ("PUT", "/v1/devices/{device}"),
     ("PUT", "/v1/models/{name}"),
+    ("PUT", "/v1/engines"),
+    ("POST", "/v1/jobs/{id}/busy"),
     ("GET", "/v1/models/{name}"),
     ("GET", "/v1/models/{name}/environment"),
     ("DELETE", "/v1/models/{name}"),
@@ -33,15 +37,26 @@ def forwarded(method: str, path: str, query: str = "") -> bool:
 
 def test_each_route_is_forwarded_or_kept_back_on_purpose() -> None:
     for route in ROUTES:
-        path = route.path.replace("{id}", "7").replace("{device}", "host0").replace("{name}", "m")
+        path = (
+            route.path.replace("{id}", "7")
+            .replace("{device}", "host0")
+            .replace("{name}", "m")
+            .replace("{wish}", "stop")
+        )
         query = "limit=5" if path == "/v1/events" else ""
         assert forwarded(route.method, path, query) != ((route.method, route.path) in KEPT_BACK), route.path
 
 
+def _put(path: str, given: tuple[str, str]) -> str:
+    return path.replace(*given)
+
+
 def test_nothing_is_forwarded_that_the_daemon_does_not_have() -> None:
-    routes = {(route.method, route.path.replace("{id}", "7").replace("{device}", "host0")) for route in ROUTES}
+    given = {"{id}": "7", "{device}": "host0", "{name}": "host0", "{wish}": "stop"}
+    routes = {(route.method, functools.reduce(_put, given.items(), route.path)) for route in ROUTES}
     for one in FORWARDS:
         path = one.path.replace("[0-9]{1,19}", "7").replace("[A-Za-z0-9._-]{1,100}", "host0")
+        path = path.replace("(start|stop|sleep)", "stop")
         assert (one.method, path) in routes, one.path
 
 

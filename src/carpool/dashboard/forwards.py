@@ -43,6 +43,8 @@ FORWARDS = (
     Forward("GET", "/v1/devices"),
     Forward("GET", f"{DEVICE}/telemetry", frozenset(("since", "step"))),
     Forward("GET", "/v1/models"),
+    Forward("GET", "/v1/engines"),
+    Forward("POST", "/v1/engines/[A-Za-z0-9._-]{1,100}/(start|stop|sleep)", frozenset(("owner",))),
     Forward("GET", "/v1/limits", frozenset(("user",))),
     Forward("GET", "/v1/policy"),
     Forward("PUT", "/v1/policy"),

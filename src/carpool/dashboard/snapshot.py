@@ -38,8 +38,9 @@ class _Rows(msgspec.Struct):
     jobs: list[Row]
 
 
-class _Models(msgspec.Struct):
-    models: list[msgspec.Raw]
+class _Services(msgspec.Struct):
+    models: list[msgspec.Raw] = []
+    engines: list[msgspec.Raw] = []
 
 
 class DashboardSnapshot:
@@ -53,7 +54,7 @@ class DashboardSnapshot:
         self._turns: list[LiveTurn] = []
         self.begin()
         self._settings = False
-        self._models: list[msgspec.Raw] = []
+        self._services: dict[str, list[msgspec.Raw]] = {}
         self._devices: Row = {}
         self.too_much = False
 
@@ -68,9 +69,9 @@ class DashboardSnapshot:
         live = (await self._daemon.get(f"/v1/jobs?phase={LIVE}", _Rows)).jobs
         ended = (await self._daemon.get(f"/v1/jobs?phase=ended&limit={ENDED}", _Rows)).jobs
         self._jobs = {row["id"]: row for row in live}
-        self._models = (await self._daemon.get("/v1/models", _Models)).models
+        self._services = {}
         await self._look_at_devices()
-        rest = {"devices": self._devices, "models": self._models, "policy": await self._policy()}
+        rest = {"devices": self._devices, **await self._new_services(), "policy": await self._policy()}
         version = await self._daemon.get("/v1/version", msgspec.Raw)
         jobs = sorted((*ended, *live), key=lambda row: row["id"])
         state = {"kind": "state", "connected": True, "version": version, "user": self._user, "jobs": jobs}
@@ -124,8 +125,7 @@ class DashboardSnapshot:
         found: dict[str, object] = {"jobs": changed, "removed": removed}
         found["devices"] = self._devices if await self._look_at_devices() else {}
         found["policy"] = await self._policy() if self._settings else {}
-        found["models"] = await self._new_models()
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in found.items() if value} | await self._new_services()
 
     async def _ask_for_jobs(self) -> list[int]:
         """Ask for jobs that have changed; return the ids of jobs that no longer exist."""
@@ -167,6 +167,14 @@ class DashboardSnapshot:
         self._settings = False
         return await self._daemon.get("/v1/policy", Row)
 
-    async def _new_models(self) -> list[msgspec.Raw]:
-        before, self._models = self._models, (await self._daemon.get("/v1/models", _Models)).models
-        return self._models if [bytes(one) for one in before] != [bytes(one) for one in self._models] else []
+    async def _new_services(self) -> dict[str, object]:
+        """Ask for models and engines; return the lists that have changed, empty ones, too."""
+        answers = [await self._daemon.get(f"/v1/{name}", _Services) for name in ("models", "engines")]
+        now = {"models": answers[0].models, "engines": answers[1].engines}
+        changed = {name: rows for name, rows in now.items() if _differ(self._services.get(name), rows)}
+        self._services = now
+        return {**changed}
+
+
+def _differ(before: list[msgspec.Raw] | None, rows: list[msgspec.Raw]) -> bool:
+    return before is None or [*map(bytes, before)] != [*map(bytes, rows)]

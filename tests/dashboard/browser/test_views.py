@@ -118,6 +118,34 @@ def report_serving(front: Connection, state: dict[str, object]) -> None:
     assert front.getresponse().read() is not None
 
 
+def test_services_show_and_control_engines(rig: BrowserRig) -> None:
+    watched = rig.open("services")
+    front = Connection(rig.daemon.socket)
+    engine = {"state": "off", "models": ["llama-3", "l"], "reason": "exit code <1>"}
+    assert report_engine(front, engine) == {}
+    row = watched.page.locator("[data-engine=llama]")
+    row.get_by_text("exit code <1>").wait_for()
+    assert "llama-3, l" in row.inner_text()
+    row.get_by_role("button", name="Start").click()
+    until(lambda: report_engine(front, engine) == {"llama": "start"})
+    report_engine(
+        front, engine | {"state": "ready", "reason": "", "in_flight": 3, "first_token_us": 12_000, "tokens_per_s": 31.5}
+    )
+    row.get_by_text("ready").wait_for()
+    assert row.locator("td").all_inner_texts()[2:5] == ["3", "12 ms", "31.5"]
+    row.get_by_role("button", name="Move out").click()
+    until(lambda: report_engine(front, engine | {"state": "ready"}) == {"llama": "sleep"})
+    front.close()
+    row.wait_for(state="detached")
+    quiet(watched)
+
+
+def report_engine(front: Connection, state: dict[str, object]) -> dict[str, str]:
+    front.request("PUT", "/v1/engines", json.dumps({"engines": {"llama": state}}))
+    wishes: dict[str, str] = json.loads(front.getresponse().read())["engines"]
+    return wishes
+
+
 def test_history_shows_use_per_user_and_day(rig: BrowserRig) -> None:
     job = rig.paced("attach", "paced:20:10")
     rig.daemon.wait(job)

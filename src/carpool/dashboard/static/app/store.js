@@ -14,6 +14,7 @@ export const store = {
   devices: { devices: [], store: null },
   policy: null,
   models: [],
+  engines: [],
   jobs: new Map(),
   oldest: null, // the id from which on `jobs` has every ended job
   more: false, // the daemon has ended jobs before `oldest`
@@ -56,7 +57,7 @@ export function update(changes) {
 function takeState(message) {
   update({
     connected: true, text: "", version: message.version, user: message.user, devices: message.devices,
-    policy: message.policy, models: message.models, more: message.more, changed: store.changed + 1,
+    policy: message.policy, models: message.models, engines: message.engines, more: message.more, changed: store.changed + 1,
     jobs: new Map(message.jobs.map((job) => [job.id, job])), oldest: ended(message.jobs).at(-1) ?? null, room: ROOM,
   });
 }
@@ -76,7 +77,7 @@ function forgetOldest() {
 
 function takeChanges(message) {
   const changes = {};
-  for (const field of ["devices", "policy", "models"]) if (message[field]) changes[field] = message[field];
+  for (const field of ["devices", "policy", "models", "engines"]) if (message[field]) changes[field] = message[field];
   for (const job of message.jobs ?? []) store.jobs.set(job.id, job);
   for (const id of message.removed ?? []) store.jobs.delete(id);
   if (message.jobs?.length || message.removed?.length) changes.changed = store.changed + 1;
