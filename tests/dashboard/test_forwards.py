@@ -29,6 +29,8 @@ KEPT_BACK = {
     ("PUT", "/v1/log-level"),
     ("POST", "/v1/shutdown"),
 }
+#: What stands in paths for parts that vary.
+GIVEN = {"{id}": "7", "{device}": "host0", "{name}": "host0", "{wish}": "stop"}
 
 
 def forwarded(method: str, path: str, query: str = "") -> bool:
@@ -52,8 +54,7 @@ def _put(path: str, given: tuple[str, str]) -> str:
 
 
 def test_nothing_is_forwarded_that_the_daemon_does_not_have() -> None:
-    given = {"{id}": "7", "{device}": "host0", "{name}": "host0", "{wish}": "stop"}
-    routes = {(route.method, functools.reduce(_put, given.items(), route.path)) for route in ROUTES}
+    routes = {(route.method, functools.reduce(_put, GIVEN.items(), route.path)) for route in ROUTES}
     for one in FORWARDS:
         path = one.path.replace("[0-9]{1,19}", "7").replace("[A-Za-z0-9._-]{1,100}", "host0")
         path = path.replace("(start|stop|sleep)", "stop")
