@@ -122,7 +122,7 @@ class World(Checks, JobCommands, MemoryCommands, TurnCommands, Moves, Restarts):
             self.others_hold(device, 0)
             self.keep(device, 0)
             self.drain(device, "")
-        for number in sorted(self.busy):
+        for number in sorted(self.busy - {*self.ended}):
             self.say_busy(number, False)
         for number in [number for number in self.specs if number not in self.ended]:
             if number not in self.ended:  # others may end when one is released
