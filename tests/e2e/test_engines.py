@@ -19,19 +19,20 @@ import pytest
 
 from carpool.protocol.engines import EngineInfo
 from tests.e2e.watching import until
-from tests.live import PATIENCE_S, WORKLOADS
+from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Bare, Daemon, Daemons
     from tests.live import Workload
 
 Answers = dict[str, str]
+LLM = Path(__file__).parents[2] / "tools" / "demo" / "programs" / "llm.py"
 CACHE_MIB = 24
 PROMPTS = [f"prompt {number} of many" for number in range(12)]
 
 
 def command(port: str, *how: str) -> list[str]:
-    return [sys.executable, str(WORKLOADS / "engine.py"), port, str(CACHE_MIB), *how]
+    return [sys.executable, str(LLM), port, str(CACHE_MIB), *how]
 
 
 def completed(url: str, model: str, prompt: str) -> str:

@@ -19,17 +19,11 @@ CAPACITY = 256 * MIB
 ONE_LANE = {"max_lanes": 1}
 
 
-def example(client: DaemonClient, name: str, iterations: int, **more: Any) -> int:
-    """A job that runs a script of ``docs/examples/``.  Its id."""
-    return script(
-        client,
-        ROOT / "docs" / "examples" / f"{name}.py",
-        name,
-        "--iterations",
-        str(iterations),
-        iterations=iterations,
-        **more,
-    )
+def example(client: DaemonClient, name: str, iterations: int, *, save: Path | None = None, **more: Any) -> int:
+    """A job that runs a script of ``docs/examples/``, and perhaps saves its weights.  Its id."""
+    arguments = ["--iterations", str(iterations), *(["--save", str(save)] if save else [])]
+    path = ROOT / "docs" / "examples" / f"{name}.py"
+    return script(client, path, name, *arguments, iterations=iterations, **more)
 
 
 def program(client: DaemonClient, name: str, label: str = "", **more: Any) -> int:

@@ -4,17 +4,20 @@ Arguments: its port, MiB of its cache, and ``worker`` if a process that `multipr
 do, it makes its cache after a first forward pass, and for as long as it lives.
 """
 
+from __future__ import annotations
+
 import json
+import os
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing import get_context
 
 import torch
-from common import DEVICE
 from torch import nn
 from torch.nn import functional
 
+DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
 WORDS, WIDTH, HEADS, LAYERS, LONGEST, TOKENS = 256, 128, 4, 4, 96, 24
 
 
