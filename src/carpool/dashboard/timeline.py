@@ -25,6 +25,7 @@ SHOWN = {
     What.PERSISTENT: ("requests", "asks for persistent memory"),
     What.EPHEMERAL: ("requests", "asks for ephemeral memory"),
     What.PAUSE: ("pauses", "paused for a service"),
+    What.ANSWERS: ("requests", "answers requests"),
 }
 
 

@@ -24,6 +24,7 @@ class What:
     PERSISTENT = "persistent"  # a request for memory of this class
     EPHEMERAL = "ephemeral"
     MOVE = "move"  # its memory moves to the host store
+    ANSWERS = "answers"  # an engine has requests
 
 
 class Fact(msgspec.Struct, frozen=True):

@@ -76,6 +76,7 @@ class Fold:
             events.RequestWithdrawn: lambda event: self._end(event.job, str(event.memory_class), "withdrawn"),
             events.Offloaded: lambda event: self._end(event.job, What.MOVE, "moved", told=True),
             events.OffloadFailed: lambda event: self._end(event.job, What.MOVE, "not moved", event.text, told=True),
+            events.ServiceBusy: self._service_busy,
             commands.OpenLane: self._lane_opened,
             commands.ResizeLane: lambda command: self._lane_has(command.lane, command.size),
             commands.CloseLane: self._lane_closed,
@@ -239,6 +240,12 @@ class Fold:
     def _turn_paused(self, event: events.TurnPaused) -> None:
         self._turn_ends(event.job, "paused", event.usage, told=True)
         self._begin(event.job, What.PAUSE)
+
+    def _service_busy(self, event: events.ServiceBusy) -> None:
+        if event.busy:
+            self._begin(event.job, What.ANSWERS)
+        else:
+            self._end(event.job, What.ANSWERS, "answered")
 
     def _turn_released(self, event: events.TurnReleased) -> None:
         self._turn_ends(event.job, event.cause, event.usage, told=True)

@@ -37,12 +37,13 @@ SLICES = {
     What.PERSISTENT: ("persistent memory", "asks for persistent memory"),
     What.EPHEMERAL: ("ephemeral memory", "asks for ephemeral memory"),
     What.MOVE: ("moves", "memory moves to the host store"),
+    What.ANSWERS: ("requests", "has requests"),
 }
 #: The ends that need more words, or none: what comes next says it.
 ENDS = {
     UNKNOWN: "unknown: the daemon ended",
     "left": "its process has left the device",
-    **dict.fromkeys(("placed", "attached", "turn", "moved"), ""),
+    **dict.fromkeys(("placed", "attached", "turn", "moved", "answered"), ""),
 }
 TRACKS = tuple(dict.fromkeys(track for track, _ in SLICES.values()))
 
