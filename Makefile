@@ -31,6 +31,8 @@ LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --pyth
        --no-annotate --custom-compile-command 'make lock'
 #: PyTorch's CUDA build on emulated GPUs (tools/emulator/README.md).
 EMULATED := .venv-emulated
+#: transformers, and the OpenAI client.
+ENGINES := .venv-engines
 EMULATED_OLDER := .venv-emulated-2.11
 EMULATED_OLDEST := .venv-emulated-2.6
 #: What runs on the older one, too.
@@ -49,7 +51,7 @@ NATIVE_SOURCES := $(filter-out src/native/tests/% src/native/bench/% src/native/
 PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs src/carpool
 BENCH_PROGRAMS := $(patsubst src/native/bench/%.c,src/native/bench/build/%,$(wildcard src/native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray engines emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -87,6 +89,17 @@ ray: setup $(VENV)/.stamp-ray  ## Ray, for its tests and its example
 
 setup: $(VENV)/.stamp-package native  ## create .venv with everything in it (fast when nothing changed)
 
+# It finds PyTorch, and what else it shares with .venv, there.
+$(ENGINES)/.stamp: requirements/engines.lock $(VENV)/.stamp-ray
+	test -x $(ENGINES)/bin/python || $(PYTHON) -m venv $(ENGINES)
+	@echo "installing transformers and the OpenAI client for tests of engines (60 MB, once)"
+	$(ENGINES)/bin/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/engines.lock
+	$(ENGINES)/bin/python -c 'import pathlib, site, sys; pathlib.Path(site.getsitepackages()[0], "carpool_venv.pth").write_text(sys.argv[1])' \
+	  "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')"
+	touch $@
+
+engines: setup $(ENGINES)/.stamp  ## transformers and the OpenAI client, for tests of engines
+
 # An environment, and the versions that it has.
 define EMULATED_ENVIRONMENT
 $(1)/.stamp-torch: $(2)
@@ -121,7 +134,7 @@ check: setup  ## what needs no job and no daemon: before every commit, in 3 minu
 test: setup ray emulated-gpu  ## every promise once: what CI runs
 	$(call PARTS_OF,test)
 
-test-all: setup ray emulated-gpu  ## everything: nightly, and before an issue is closed; PARTS="daemon gpu": only these; AGAIN=1: what has passed, too
+test-all: setup ray emulated-gpu engines  ## everything: nightly, and before an issue is closed; PARTS="daemon gpu": only these; AGAIN=1: what has passed, too
 	$(call PARTS_OF,all)
 
 test-parts: setup  ## the parts of `make test-all`, and on which commit each has passed here
@@ -145,7 +158,7 @@ pytest-check: setup build/.stamp-bytecode
 pytest: setup ray emulated-gpu test-libraries  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a slow or busy machine
 	$(call PYTEST,test)
 
-pytest-all: setup ray emulated-gpu test-libraries  ## those of `make test-all`, or of one PART of it, in random order
+pytest-all: setup ray emulated-gpu engines test-libraries  ## those of `make test-all`, or of one PART of it, in random order
 	$(call PYTEST,all) -p randomly $(if $(PART),--part $(PART))
 
 pytest-older: setup $(EMULATED_OLDER)/.stamp-libraries  ## tests of the emulated GPU with PyTorch 2.11 (0.5 GB of downloads, once)
@@ -225,6 +238,7 @@ lock: $(RELEASE)/.stamp  ## write requirements/*.lock anew, after a change in re
 	grep -hvE '^torch==' requirements/emulated.txt | cat - requirements/emulated-2.6.txt | $(LOCK) -o requirements/emulated-2.6.lock -
 	grep -hvE '^(torch==|-r )' requirements/carpool.txt requirements/dev.txt requirements/torch.txt | $(LOCK) -o requirements/dev.lock -
 	$(LOCK) -o requirements/ray.lock requirements/ray.txt
+	$(LOCK) -o requirements/engines.lock requirements/engines.txt
 	$(LOCK) -o requirements/release.lock requirements/release.txt
 
 # --- things to look at ------------------------------------------------------------------------------------------------

@@ -81,9 +81,9 @@ def test_all_that_is_installed_but_pytorch_has_hashes(root: Path) -> None:
     """`make lock` writes these files anew."""
     everything = exact(root, "carpool.txt", "dev.txt", "torch.txt")
     assert {name for name, _ in everything ^ exact(root, "dev.lock")} == {"torch"}
-    for kind in ("carpool", "ray", "release"):
+    for kind in ("carpool", "engines", "ray", "release"):
         assert exact(root, f"{kind}.txt") == exact(root, f"{kind}.lock")
-    for name in ("carpool.lock", "dev.lock", "ray.lock", "release.lock"):
+    for name in ("carpool.lock", "dev.lock", "engines.lock", "ray.lock", "release.lock"):
         entries = re.split(r"\n(?=\w)", (root / "requirements" / name).read_text())[1:]
         assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 

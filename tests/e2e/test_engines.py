@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.live import Workload
 
 Answers = dict[str, str]
+Table = dict[str, str | list[str]]  # of the file of engines
 LLM = Path(__file__).parents[2] / "tools" / "demo" / "programs" / "llm.py"
 CACHE_MIB = 24
 PROMPTS = [f"prompt {number} of many" for number in range(12)]
@@ -33,6 +34,12 @@ PROMPTS = [f"prompt {number} of many" for number in range(12)]
 
 def command(port: str, *how: str) -> list[str]:
     return [sys.executable, str(LLM), port, str(CACHE_MIB), *how]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def completed(url: str, model: str, prompt: str) -> str:
@@ -44,13 +51,15 @@ def completed(url: str, model: str, prompt: str) -> str:
 
 
 class Front:
-    """A `carpool serve` with engines: by name, the words behind its command."""
+    """A `carpool serve` with engines: by name, their tables."""
 
-    def __init__(self, daemon: Daemon, environment: Mapping[str, str], **engines: list[str]) -> None:
+    def __init__(self, daemon: Daemon, environment: Mapping[str, str], engines: Mapping[str, Table]) -> None:
         self.daemon = daemon
         file = daemon.home / "engines.toml"
-        tables = [f"[{name}]\ncmd = {json.dumps(command('{port}', *how))}" for name, how in engines.items()]
-        file.write_text("\n".join(tables))
+        lines = (
+            [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in engines[name].items())] for name in engines
+        )
+        file.write_text("\n".join(line for table in lines for line in table))
         options = ["--json", "--port=0", f"--home={daemon.home}", f"--engines={file}"]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "carpool.cli", "serve", *options],
@@ -89,7 +98,9 @@ def start(jobs_environment: dict[str, str]) -> Iterator[Start]:
     fronts: list[Front] = []
 
     def started(daemon: Daemon, **engines: list[str]) -> Front:
-        fronts.append(Front(daemon, jobs_environment, **engines))
+        """``engines``: what is behind the command of each."""
+        tables: dict[str, Table] = {name: {"cmd": command("{port}", *how)} for name, how in engines.items()}
+        fronts.append(Front(daemon, jobs_environment, tables))
         return fronts[-1]
 
     yield started
@@ -100,9 +111,7 @@ def start(jobs_environment: dict[str, str]) -> Iterator[Start]:
 @pytest.fixture(scope="module")
 def alone(environment: dict[str, str]) -> Answers:
     """The answers of an engine without Carpool."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     engine, end_s = subprocess.Popen(command(str(port)), env=environment), time.monotonic() + PATIENCE_S
     while True:
         try:
