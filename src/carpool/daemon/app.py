@@ -199,7 +199,7 @@ class Daemon:
             roots=lambda: processes_of(self.jobs, self.shims.pid),
             present=parts.checkpoint_jobs.allocating,
             uses=lambda device: uses_of(self.jobs, device),
-            shares=parts.secondary.shares,
+            shares=lambda device: parts.secondary.shares(device) + parts.memory.supply.made(device),
         )
         listeners = Listeners(parts.memory.driver.measured, (ungated.look, busy.heard), self.core.post)
         return TelemetryService(self.devices, uses, listeners, self.options.telemetry_us, self.history)

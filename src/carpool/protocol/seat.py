@@ -92,6 +92,8 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "paused_us": (424, "Q"),
     "ahead_us": (432, "Q"),
     "others": (440, "Q"),
+    "handles": (488, "Q"),
+    "made": (496, "Q"),
 }
 
 
@@ -238,8 +240,16 @@ class Packet:
         return cls(PacketType(kind), *rest)
 
 
-#: Native size and alignment: CPython copies each word as a whole, in ascending order of the offsets.
-_WORDS = struct.Struct("@" + "".join(code for _, code in FIELDS.values()))
+def _format() -> str:
+    """Return the layout of all words: native, so that CPython copies each as a whole, in the order of the offsets."""
+    codes, end = ["@"], 0
+    for offset, code in FIELDS.values():
+        codes.append(f"{offset - end}x{code}")
+        end = offset + struct.calcsize(code)
+    return "".join(codes)
+
+
+_WORDS = struct.Struct(_format())
 
 
 class Seat:
@@ -366,3 +376,5 @@ class SeatWords(NamedTuple):
     paused_us: int
     ahead_us: int
     others: int
+    handles: int
+    made: int

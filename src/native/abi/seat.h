@@ -60,7 +60,7 @@ struct cp_seat {
   uint64_t p_peak;      /*  72 job: the persistent bytes its arenas have needed at most (what p_limit must cover) */
   uint64_t e_live;      /*  80 job: live bytes, ephemeral class */
   uint64_t e_peak;      /*  88 job: the extent its ephemeral arena has needed at most (what e_limit must cover) */
-  uint64_t p_used;      /*  96 job: persistent bytes backed at present */
+  uint64_t p_used;      /*  96 job: persistent bytes backed at present, without `made` */
   /* progress; times are CLOCK_MONOTONIC microseconds */
   uint64_t iterations;     /* 104 job */
   uint64_t progress_done;  /* 112 job */
@@ -116,7 +116,9 @@ struct cp_seat {
   uint64_t ahead_us;      /* 432 daemon: the device may have so much of its work before it, 0: any (CUDA, beside a service).  The doorbell is rung afterwards */
   uint64_t others;        /* 440 daemon, before it refuses memory: bytes of the device that others have */
   char passing[40];       /* 448 job, before CP_TRAIT_UNGATED: the form of a hooked call that passes because it is not known */
-  uint64_t reserved[3];   /* 488 */
+  uint64_t handles;       /* 488 job, before GROW: of p_limit, bytes for memory that it makes itself; no device buffer lies behind them (CUDA) */
+  uint64_t made;          /* 496 job: bytes of that memory that exist now, 0: all of it has moved out (CUDA) */
+  uint64_t reserved[1];   /* 504 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
  * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */

@@ -38,6 +38,7 @@ struct cp_backend {
   int64_t (*watch)(void);  /* looks whether the holder is off the device; returns how long to sleep, in microseconds */
   bool (*boundary)(void);  /* an iteration has ended; true: the turn ends here and the live blocks are wanted */
   void (*trim)(void);      /* without the turn: give back memory that is not used */
+  void (*offload)(void);   /* without the turn: what the daemon cannot move itself is to move out; NULL: cp_offload */
   void (*take)(void);      /* packets have come, or something is about to be used that the daemon has sent before */
   bool (*keeps_turn)(void); /* whether the turn cannot end at present, whatever is asked; NULL: it always can */
   bool (*leave)(void);     /* any thread: the turn is to end here, by the helper's hand; true: the live blocks are wanted */

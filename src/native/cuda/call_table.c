@@ -1,5 +1,5 @@
 /* Wrappers of the calls that submit work or make their job exclusive, and the table of all entry points. */
-#include "cuda/gate.h"
+#include "cuda/memory/handles.h"
 
 #define CP_WORK(symbol_, version_, own_, stream_, parameters, arguments) \
   CUresult gate_##symbol_ parameters; \

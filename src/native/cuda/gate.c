@@ -1,6 +1,7 @@
 /* The gate of a process on a CUDA device: who is in a call, who waits for the turn, attaching and forking. */
 #include "cuda/turn/tracked_objects.h"
 #include "cuda/memory/grant.h"
+#include "cuda/memory/handles.h"
 #include "cuda/memory/weights.h"
 
 #include <linux/membarrier.h>
@@ -191,6 +192,7 @@ void cp_cuda_attached(void) {
 
 /* The books are whole in the child, and their lock is free. */
 void cp_cuda_before_fork(void) {
+  cp_handles_lock();
   cp_extents_fork();
   cp_acquire(&cp_books.lock);
 }
@@ -198,6 +200,7 @@ void cp_cuda_before_fork(void) {
 void cp_cuda_after_fork(bool child) {
   cp_release(&cp_books.lock);
   cp_extents_forked(child);
+  cp_handles_forked(child);
   if (child) cp_driver_forked();
   if (child) cp_store(&cp_shut, 0);
 }

@@ -26,13 +26,14 @@
  * driver_memory.c    the driver's own memory, counted
  * share_limit.c      and limited, in further processes of a job
  * weights.h          weights of services: weights.c, weight_groups.c
+ * handles.h          memory that the program makes itself: handles.c, handle_grants.c, handle_calls.c, handle_moves.c
  * grant.h            memory by grant: extents.c, pools.c, segments.c, live_blocks.c, residue.c
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *
  * Locks: the books' lock comes after all others and is not held while the driver may wait for the job's work, but
  * where a launch queue has no room for the event of a boundary (cuda/turn/run_ahead.c): the end of a turn only
- * tries it.  Of ours only it, or the extents' lock, is held during a call of the driver, but for a turn's begin and
+ * tries it.  Of ours only it, the extents' lock, or that of handles, is held during a call of the driver, but for a turn's begin and
  * end (gate lock). */
 #ifndef CARPOOL_CUDA_H
 #define CARPOOL_CUDA_H
@@ -53,7 +54,7 @@ struct cp_real {
   X(cuCtxGetCurrent) X(cuCtxPopCurrent_v2) X(cuCtxSynchronize) X(cuDeviceGetCount) X(cuDevicePrimaryCtxGetState) \
   X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuEventSynchronize) \
   X(cuMemAddressFree) X(cuMemAddressReserve) X(cuMemFreeHost) X(cuMemHostAlloc) X(cuMemHostRegister_v2) \
-  X(cuMemHostUnregister) X(cuMemImportFromShareableHandle) X(cuMemSetAccess) X(cuStreamIsCapturing) \
+  X(cuMemHostUnregister) X(cuMemImportFromShareableHandle) X(cuStreamIsCapturing) \
   X(cuStreamIsCapturing_ptsz) X(cuStreamQuery) X(cuThreadExchangeStreamCaptureMode)
 #define CP_FIELD(symbol) __typeof__(symbol) *symbol;
   CP_CALLED(CP_FIELD)

@@ -131,7 +131,7 @@ static void *helper(void *unused) {
     uint32_t yield = cp_load(&s->yield);
     if (!cp_load(&s->turn)) {
       cp.yield_seen_us = 0;
-      if (cp_load(&s->offload) == CP_OFFLOAD_ASKED) cp_offload();
+      if (cp_load(&s->offload) == CP_OFFLOAD_ASKED) cp.backend->offload ? cp.backend->offload() : cp_offload();
       cp.backend->trim ? cp.backend->trim() : trim();
     } else if (yield == CP_YIELD_NOW) {
       cp_turn_end(CP_BY_FORCE);

@@ -127,10 +127,7 @@ class SeatPackets:
         self._attaching.left(job)
 
     def _offloaded(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
-        if seated.extents:
-            _unexpected(job, packet)
-        else:
-            self._offloads.answered(job, packet)
+        self._offloads.answered(job, packet)
 
     def _cut_done(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         if not seated.extents:

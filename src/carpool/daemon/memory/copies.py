@@ -70,6 +70,7 @@ class StoreCopies:
     def pin_ahead(self, job: JobRecord, size: int) -> None:
         """Pin ``size`` bytes of the job's store ahead of `out`, without waiting for that."""
         assert job.device is not None
+        size = max(0, size - job.attached.seat.get("handles"))  # what the job has made it moves itself
         if not self.under_way(job):
             job.attached.seat.set("store_bytes", max(job.attached.seat.get("store_bytes"), size))
             as_extents(self._devices[job.device]).pin_ahead(job.id, size)

@@ -23,7 +23,7 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import BankHolders, is_out
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import extent_names, memory_name
-from carpool.devices.base import BankId, DeviceBackend, Extent
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, as_extents
 from carpool.protocol.seat import Packet, PacketType
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
@@ -66,6 +66,7 @@ class Supply:
             assert job.bank is not None
             device.grow_bank(job.bank, _needed(job))
             self.trim_bank(job)
+            _leave_to_driver(device, _unmade(job))
 
     def tell(self, job: JobRecord) -> bool:
         """Send the job the parts of its lane and its bank that it does not have.
@@ -100,6 +101,11 @@ class Supply:
         """Handle CUT_DONE."""
         if packet.b < len(_CLASSES):
             job.cuts.pop((_CLASSES[packet.b], packet.a, packet.c), None)
+
+    def made(self, device: DeviceId) -> int:
+        """Return the bytes of a device that jobs have made themselves, within their grants."""
+        jobs = (job for job in self._jobs.live.values() if job.device == device and job.seated is not None)
+        return sum(min(job.attached.seat.get("made"), job.granted.persistent) for job in jobs)
 
     def _device(self, job: JobRecord) -> DeviceBackend:
         assert job.device is not None
@@ -195,5 +201,24 @@ class Supply:
 
 
 def _needed(job: JobRecord) -> int:
-    """Return the bytes needed in the job's bank: what is granted, or what is to come back from the store."""
-    return max(job.granted.persistent, job.attached.seat.get("stored") if is_out(job) else 0)
+    """Return the bytes needed in the job's bank: what is granted, or what is to come back from the store.
+
+    What the job makes itself (``handles``) lies in no bank.
+    """
+    seat = job.attached.seat
+    return max(job.granted.persistent - seat.get("handles"), seat.get("stored") if is_out(job) else 0, 0)
+
+
+def _unmade(job: JobRecord) -> int:
+    """Return the bytes of the job's grant that the job is going to make itself."""
+    words = job.attached.seat.snapshot()
+    return max(0, min(words.handles, job.granted.persistent) - words.made)
+
+
+def _leave_to_driver(device: DeviceBackend, size: int) -> None:
+    """Make sure that a job can make ``size`` bytes itself.  Raises DeviceError if the driver has not got them now."""
+    if size == 0 or (extents := as_extents(device)).has_room(size):
+        return
+    extents.give_way()
+    if not extents.has_room(size):
+        raise DeviceError("the driver has not got the memory yet")

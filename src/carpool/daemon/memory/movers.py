@@ -119,10 +119,14 @@ class JobsShim:
 
 
 class DaemonsCopies:
-    """For memory in extents: the daemon, with the device's agent.  The job is not asked."""
+    """For memory in extents: the daemon, with the device's agent.
 
-    def __init__(self, copies: StoreCopies, ended: Ended) -> None:
+    The job is asked only if it has made memory itself, which it moves first (``src/native/cuda/memory/handle_moves.c``).
+    """
+
+    def __init__(self, copies: StoreCopies, itself: JobItself, ended: Ended) -> None:
         self._copies = copies
+        self._itself = itself
         self._ended = ended
 
     def begin(self, job: JobRecord) -> bool:
@@ -130,6 +134,8 @@ class DaemonsCopies:
         turns = job.attached.seat.get("passed_seq")
         if self._copies.under_way(job):
             self._copies.afterwards(job, self._begin_anew)
+        elif job.attached.seat.get("made"):
+            self._itself.begin(job)  # begun anew after its answer
         elif is_out(job) or not job.attached.seat.get("p_used"):
             self._ended(job, self, MoveResult(turns=turns))
         else:
@@ -137,7 +143,8 @@ class DaemonsCopies:
         return True
 
     def withdraw(self, job: JobRecord) -> None:
-        """Do nothing: a copy that is not needed any more does no harm."""
+        """Ask the job no more; a copy that is not needed any more does no harm."""
+        self._itself.withdraw(job)
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         """Return whether the job has had no turn since; if so, write the result into the seat."""

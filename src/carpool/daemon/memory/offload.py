@@ -5,7 +5,8 @@ gives the job no turn, so that an answer always describes the present state.  (T
 a restart, when it cannot know that an earlier daemon has asked.)  Only a predecessor that had read the job's name
 before can still hand the job a turn: while the lane's holder is in the middle of handing over, nothing is decided.
 
-Memory that comes in extents is copied by the daemon while the job has no turn.  If the job gets a turn meanwhile, its
+Memory that comes in extents is copied by the daemon while the job has no turn, after the job has moved what it has made
+itself.  If the job gets a turn meanwhile, its
 bank has everything, and the copy is discarded.
 """
 
@@ -66,7 +67,7 @@ class Offloads:
         self._post = post
         self._itself = JobItself(watchlist)
         self.by_shim = JobsShim(shims)
-        self._copying = DaemonsCopies(copies, self._ended)
+        self._copying = DaemonsCopies(copies, self._itself, self._ended)
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
     def ask(self, job: JobRecord) -> None:
@@ -122,7 +123,10 @@ class Offloads:
                 seat.set("offload", OffloadState.NO)
         else:
             error = os.strerror(min(packet.a, _LARGEST_ERROR)) if packet.a else None
-            self._ended(job, self._itself, MoveResult(packet.b, error))
+            if error is None and job.seated.extents:
+                self._copying.begin(job)  # the job has moved what it had made itself
+            else:
+                self._ended(job, self._itself, MoveResult(packet.b, error))
 
     def taken(self, job: JobRecord, error: str | None, size: int) -> None:
         """Handle the shim's answer."""

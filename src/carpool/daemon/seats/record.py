@@ -162,7 +162,7 @@ def needed(seat: Seat, kind: MemoryClass) -> int:
     """Return the bytes that a job must not lose: what it may use, or has used and gets back before its next turn."""
     words = seat.snapshot()
     if kind is MemoryClass.PERSISTENT:
-        return min(max(words.p_limit, words.p_used, words.stored), LARGEST)
+        return min(max(words.p_limit, max(words.p_used, words.stored) + words.handles), LARGEST)
     return min(max(words.e_limit, words.e_peak), LARGEST)
 
 

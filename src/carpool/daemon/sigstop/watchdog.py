@@ -34,7 +34,7 @@ from carpool.daemon.seats.turns import Turns
 from carpool.daemon.sigstop.stopped import StopMarkers
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.processes import STOPPED, TRACED, state_of
-from carpool.protocol.seat import CHUNK, IN_STORE, Yield
+from carpool.protocol.seat import CHUNK, IN_STORE, OffloadState, Yield
 
 log = logging.getLogger(__name__)
 FIRST_LOOK_S = 0.05
@@ -133,7 +133,9 @@ class Watchdog:
 
     def _owes_memory(self, job: JobRecord) -> bool:
         """Return whether the job, or its shim, has been asked to move its memory."""
-        return job.offloading and job.seated is not None and not job.seated.extents
+        if not job.offloading or job.seated is None:
+            return False
+        return not job.seated.extents or job.seated.seat.get("offload") == OffloadState.ASKED
 
     def _owes_turn(self, job: JobRecord) -> bool:
         """Return whether the job must give its turn back, or pause, at once, and others do not have the turn yet.
@@ -226,6 +228,7 @@ class Watchdog:
         return (
             self._owes_memory(job)
             and job.seated is not None
+            and not job.seated.extents
             and not job.seated.seat.get("turn")
             and not self._turns.passing(job)
             and not self._watchlist.is_busy(job)

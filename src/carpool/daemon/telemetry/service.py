@@ -40,7 +40,8 @@ class DeviceUses:
     """The jobs' use of the devices.
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
-    ``present``: checkpoint jobs on a device; ``shares``: bytes of a device that secondary processes have.
+    ``present``: checkpoint jobs on a device; ``shares``: bytes of a device that secondary processes have, or jobs have
+    made themselves within their grants.
     """
 
     roots: Callable[[], Roots]
@@ -226,7 +227,7 @@ class TelemetryService:
                 self._listeners.foreign(device, *sizes)
 
     def _granted(self, device: DeviceBackend) -> int:
-        """Return the bytes in lanes and banks, and those that secondary processes have from the driver: all managed."""
+        """Return the bytes in lanes and banks, and those that processes have from the driver: all managed."""
         return device.used_bytes() + self._uses.shares(device.id)
 
     def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:

@@ -1,6 +1,7 @@
 /* Entry points that get and free device memory, ask how much there is, or give others access to it. */
 #include "cuda/memory/grant.h"
 #include "cuda/memory/driver_memory.h"
+#include "cuda/memory/handles.h"
 
 #define CALLER __builtin_return_address(0)
 
@@ -115,39 +116,6 @@ CP_GATE(cuMipmappedArrayDestroy, CUmipmappedArray array) {
   return array_gone((CUresult(*)(void *))(void *)cp_real.cuMipmappedArrayDestroy, array);
 }
 
-/* ---- handles ----------------------------------------------------------------------------------------------------------- */
-
-CP_GATE(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
-        unsigned long long flags) {
-  cp_driver_start();
-  bool device = prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  if (!device) return cp_real.cuMemCreate(handle, bytes, prop, flags);
-  return CP_SHARE(bytes, cp_memory_came(cp_real.cuMemCreate(handle, bytes, prop, flags), CP_HANDLE, handle, bytes, CALLER));
-}
-
-CP_GATE(cuMemRelease, CUmemGenericAllocationHandle handle) {
-  cp_driver_start();
-  cp_memory_released(handle);
-  CUresult r = cp_real.cuMemRelease(handle);
-  if (r == CUDA_SUCCESS) cp_share_trim(); /* the daemon may lend it to others at once */
-  return r;
-}
-
-CP_GATE(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-        unsigned long long flags) {
-  cp_driver_start();
-  CUresult r = cp_real.cuMemMap(address, bytes, offset, handle, flags);
-  if (r == CUDA_SUCCESS) cp_memory_mapped(address, bytes, handle);
-  return r;
-}
-
-CP_GATE(cuMemUnmap, CUdeviceptr address, size_t bytes) {
-  cp_driver_start();
-  CUresult r = cp_real.cuMemUnmap(address, bytes);
-  if (r == CUDA_SUCCESS) cp_memory_unmapped(address, bytes);
-  return r;
-}
-
 /* ---- memory of graphs: the driver has it from a launch on, and keeps it afterwards ---------------------------------- */
 
 static CUresult graph_allocates(CUresult r, bool allocates) {
@@ -203,14 +171,13 @@ static CUresult segment_handle(void) {
 }
 SHARED(cuIpcGetMemHandle, segment(address) ? segment_handle() : cp_real.cuIpcGetMemHandle(handle, address),
        CUipcMemHandle *handle, CUdeviceptr address)
-SHARED(cuMemExportToShareableHandle, cp_real.cuMemExportToShareableHandle(shareable, handle, type, flags), void *shareable,
+SHARED(cuMemExportToShareableHandle,
+       cp_real.cuMemExportToShareableHandle(shareable, cp_handle_pinned(handle), type, flags), void *shareable,
        CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags)
 SHARED(cuMemPoolExportToShareableHandle, cp_real.cuMemPoolExportToShareableHandle(shareable, pool, type, flags),
        void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)
 SHARED(cuMemPoolExportPointer, cp_real.cuMemPoolExportPointer(data, address), CUmemPoolPtrExportData *data,
        CUdeviceptr address)
-SHARED(cuMemGetHandleForAddressRange, cp_real.cuMemGetHandleForAddressRange(handle, address, bytes, type, flags),
+SHARED(cuMemGetHandleForAddressRange,
+       cp_real.cuMemGetHandleForAddressRange(handle, cp_mappings_pinned(address, bytes), bytes, type, flags),
        void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type, unsigned long long flags)
-/* Not given away yet, but it stays where it is as long as the handle. */
-SHARED(cuMemRetainAllocationHandle, cp_real.cuMemRetainAllocationHandle(handle, address),
-       CUmemGenericAllocationHandle *handle, void *address)

@@ -41,6 +41,7 @@ CUresult cp_segment_free(CUdeviceptr address);
 /* Of the segment to which the address belongs; false: to none. */
 bool cp_segment_range(CUdeviceptr address, CUdeviceptr *base, size_t *bytes);
 void cp_segments_lost(void); /* the program has reset the only context: nothing that was allocated is there any more */
+void cp_segments_give_back(size_t least); /* what is granted and not used, if it is so much; 0: if it is worth it */
 void cp_segments_trim(void); /* helper thread, without the turn: give back what has not been used */
 uint64_t cp_segments_live(void);
 uint64_t cp_segments_extent(uint32_t class_); /* bytes that must be mapped while the gate is open */
@@ -62,11 +63,19 @@ void cp_live_forget(void); /* the list is of no use any more */
 /* Pool lock held.  In order of address, apart from each other.  Valid until the next call. */
 const struct cp_live_run *cp_live_runs(size_t *count);
 
+/* handle_grants.c.  Memory that the program makes itself (handles.h): bytes of the persistent grant */
+uint64_t cp_handles_used(void);
+uint64_t cp_handles_granted(void);
+uint64_t cp_handles_needed(void); /* of what is granted: what is used.  Pool lock held */
+void cp_handles_lower(void); /* nothing is granted for it beyond what is used.  Pool lock held */
+
 /* residue.c.  Gate lock held. */
 bool cp_residue_save(void); /* pool lock held, gate shut, drained.  False: there is no memory for it */
 void cp_residue_restore(void);
 void cp_residue_forget(void); /* nobody needs it any more */
 uint64_t cp_residue_bytes(void);
+/* Submits copies to a stream of ours, and waits until they have ended.  helper: by the helper thread. */
+CUresult cp_residue_copied(CUresult (*submit)(CUstream stream), bool helper);
 void cp_residue_drop(CUcontext context); /* it is about to go.  Books' lock held */
 /* Helper thread */
 void cp_room_ask(void);      /* grow lock held, without the turn */

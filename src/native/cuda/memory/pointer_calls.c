@@ -1,8 +1,9 @@
 /* Questions about addresses.
  *
- * Without the turn the memory of a segment may be unmapped, and the driver does not know its address then.  The program
+ * Without the turn the memory of a segment, or memory that the program has made, may be unmapped, and the driver does not know its address then.  The program
  * has done nothing wrong (Triton asks about each argument before a launch), so it waits for the turn and asks again. */
 #include "cuda/memory/grant.h"
+#include "cuda/memory/handles.h"
 
 static bool away(CUdeviceptr address) {
   if (!cp_segments_serve() || !cp_segments_hold(address)) return false;
@@ -10,10 +11,10 @@ static bool away(CUdeviceptr address) {
   return address - cp_extents_base(class_) >= cp_extents_mapped(class_);
 }
 
-static bool of_a_segment(CUdeviceptr address) {
+static bool may_be_away(CUdeviceptr address) {
   CUdeviceptr base;
   size_t bytes;
-  return cp_segments_serve() && cp_segment_range(address, &base, &bytes);
+  return cp_segments_serve() && (cp_segment_range(address, &base, &bytes) || cp_handles_hold(address));
 }
 
 /* Where the range of an address begins and how long it is: a segment's, not the extent's below it. */
@@ -37,7 +38,7 @@ static CUresult described(CUresult r, unsigned int count, const CUpointer_attrib
   CP_GATE(symbol, __VA_ARGS__) { \
     cp_driver_start(); \
     CUresult r = cp_real.symbol arguments; \
-    if (CP_LIKELY((r == CUDA_SUCCESS && !away(address)) || !of_a_segment(address))) return answer; \
+    if (CP_LIKELY((r == CUDA_SUCCESS && !away(address)) || !may_be_away(address))) return answer; \
     uint64_t leave = 0; \
     struct cp_thread *t = cp_enter(&leave); \
     r = cp_real.symbol arguments; \
@@ -51,11 +52,20 @@ ASK(cuPointerGetAttributes, (count, attributes, data, address), described(r, cou
 ASK(cuPointerSetAttribute, (value, attribute, address), r, const void *value, CUpointer_attribute attribute,
     CUdeviceptr address)
 
+static CUresult range_made(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+  uint64_t leave = 0;
+  struct cp_thread *t = cp_enter(&leave);
+  CUresult r = cp_real.cuMemGetAddressRange_v2(base, bytes, address);
+  cp_leave(t, leave);
+  return r;
+}
+
 /* What cuMemAlloc has returned, not the extent below it. */
 CP_GATE(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
   CUdeviceptr begin;
   size_t size;
   cp_driver_start();
+  if (cp_segments_serve() && cp_handles_hold(address)) return range_made(base, bytes, address);
   if (!cp_segments_serve() || !cp_segment_range(address, &begin, &size))
     return cp_real.cuMemGetAddressRange_v2(base, bytes, address);
   if (base) *base = begin;

@@ -36,18 +36,19 @@ uint64_t cp_pools_extent(uint32_t class_) { return cp_round_up(cp_pool_extent(&c
 
 void cp_pools_tell(void) {
   struct cp_seat *s = cp.seat;
-  cp_put(&s->p_live, cp_pools[0].live - spare_bytes);
+  cp_put(&s->p_live, cp_pools[0].live - spare_bytes + cp_handles_used());
   cp_put(&s->p_used, cp_pools_extent(0));
   cp_put(&s->e_live, cp_pools[1].live);
 }
 
 void cp_pools_tell_peak(uint32_t class_) {
   uint64_t *peak = class_ ? &cp.seat->e_peak : &cp.seat->p_peak;
-  if (cp_pools_extent(class_) > *peak) cp_put(peak, cp_pools_extent(class_));
+  uint64_t bytes = cp_pools_extent(class_) + (class_ ? 0 : cp_handles_used());
+  if (bytes > *peak) cp_put(peak, bytes);
 }
 
 uint64_t cp_segments_live(void) {
-  return cp_relaxed(&cp_pools[0].live) - cp_relaxed(&spare_bytes) + cp_relaxed(&cp_pools[1].live);
+  return cp_relaxed(&cp_pools[0].live) - cp_relaxed(&spare_bytes) + cp_relaxed(&cp_pools[1].live) + cp_handles_used();
 }
 uint64_t cp_segments_extent(uint32_t class_) {
   return cp_load(&made) ? cp_round_up((size_t)cp_relaxed(&cp_pools[class_].top) * CP_GRAIN, CP_PIECE) : 0;
@@ -61,15 +62,20 @@ void cp_pools_give_back_spare(void) {
   spare = spare_bytes = 0;
 }
 
+static uint64_t device_buffer_limit(void) {
+  uint64_t limit = cp_load(&cp.seat->p_limit), own = cp_handles_granted();
+  return limit > own ? limit - own : 0;
+}
+
 /* The daemon lowers the limit, looks how much is used, and cuts the rest.  So when we have told what is used, we look at
  * the limit again. */
 CUdeviceptr cp_segments_spare(uint64_t bytes) {
-  size_t need, limit = cp_load(&cp.seat->p_limit), mapped = cp_extents_mapped(0);
+  size_t need, limit = device_buffer_limit(), mapped = cp_extents_mapped(0);
   cp_pools_give_back_spare();
   spare = cp_device(cp_pool_alloc(&cp_pools[0], bytes, limit < mapped ? limit : mapped, CP_IN_USE, &need));
   spare_bytes = spare ? cp_pool_size(&cp_pools[0], cp_pool_address(spare)) : 0;
   cp_store(&cp.seat->p_used, cp_pools_extent(0));
-  cp_store(&spared, spare && cp_load(&cp.seat->p_limit) < cp_pools_extent(0));
+  cp_store(&spared, spare && device_buffer_limit() < cp_pools_extent(0));
   cp_pools_give_back_spare();
   cp_pools_tell();
   return spare;

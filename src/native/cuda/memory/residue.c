@@ -120,6 +120,8 @@ static CUresult copy(bool out) {
 
 static CUresult copy_out(void) { return copy(true); }
 static CUresult copy_back(void) { return copy(false); }
+static CUresult (*others_copy)(CUstream stream);
+static CUresult copy_others(void) { return others_copy(ours.stream); }
 static CUresult ask_stream(void) { return cp_real.cuStreamQuery(ours.stream); }
 static CUresult ask_context(void) { return cp_real.cuStreamQuery(CU_STREAM_LEGACY); }
 
@@ -137,6 +139,13 @@ static CUresult insist(CUresult (*act)(void)) {
 static CUresult copied(CUresult (*submit)(void)) {
   CUresult r = insist(submit), ended = insist(ask_stream);
   return r != CUDA_SUCCESS ? r : ended;
+}
+
+/* For what the program makes itself (handle_moves.c): the same stream. */
+CUresult cp_residue_copied(CUresult (*submit)(CUstream stream), bool helper) {
+  leaving = helper;
+  others_copy = submit;
+  return copied(copy_others);
 }
 
 static CUresult brought;
@@ -174,7 +183,7 @@ void cp_room_ask(void) {
   misses = 0;
   patience = patience < MOST_MISSES ? 2 * patience : MOST_MISSES;
   missed = size;
-  cp_grow_ask(0, cp_segments_extent(0) + size);
+  cp_grow_ask(0, cp_segments_extent(0) + cp_handles_granted() + size);
 }
 
 uint64_t cp_room_kept(void) { return missed; }

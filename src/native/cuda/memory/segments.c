@@ -9,8 +9,14 @@
 
 static uint32_t asides, sweep_number = 1; /* what is put aside.  Pool lock held */
 
+/* What is granted, without what the program makes itself. */
+static size_t limit(uint32_t class_) {
+  size_t cap = cp_load(class_ ? &cp.e_cap : &cp.p_cap), own = class_ ? 0 : cp_handles_granted();
+  return cap > own ? cap - own : 0;
+}
+
 static size_t granted(uint32_t class_) {
-  size_t cap = cp_load(class_ ? &cp.e_cap : &cp.p_cap), mapped = cp_extents_mapped(class_);
+  size_t cap = limit(class_), mapped = cp_extents_mapped(class_);
   return cp_load(&cp.gate) != CP_CLOSED && mapped < cap ? mapped : cap;
 }
 
@@ -127,35 +133,47 @@ static void give_back_idle(uint32_t class_, size_t least, size_t kept) {
   size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
   cp_acquire(&cp.pool_lock);
   cp_pools_give_back_spare();
-  size_t total = cp_pools_extent(class_) + kept;
+  size_t total = cp_pools_extent(class_) + kept + (class_ ? 0 : cp_handles_needed());
   bool much = total < *cap && *cap - total >= least && !cp_load(&cp.seat->offloaded);
+  if (!class_ && (much || total >= *cap)) cp_handles_lower();
   if (much) cp_store(cap, total);
   cp_release(&cp.pool_lock);
   if (much) cp_send(CP_SHRUNK, class_, total, 0, 0);
 }
 
+/* Less is not worth a request later. */
+static size_t least_idle(void) { return cp.p_cap / 4 > TRIM_LEAST ? cp.p_cap / 4 : TRIM_LEAST; }
+
 void cp_segments_trim(void) {
   if (!cp_segments_serve() || !cp_pools_made() || !cp_try(&cp.grow_lock)) return;
-  size_t quarter = cp.p_cap / 4;
   cp_room_ask();
-  give_back_idle(0, quarter > TRIM_LEAST ? quarter : TRIM_LEAST, cp_room_kept());
+  give_back_idle(0, least_idle(), cp_room_kept());
+  cp_release(&cp.grow_lock);
+}
+
+void cp_segments_give_back(size_t least) {
+  if (!cp_segments_serve() || !cp_pools_made()) return;
+  if (least)
+    cp_acquire(&cp.grow_lock);
+  else if (!cp_try(&cp.grow_lock)) /* a thread waits for memory */
+    return;
+  give_back_idle(0, least ? least : least_idle(), 0);
   cp_release(&cp.grow_lock);
 }
 
 /* again: the caching allocator has given back what it could, and what that was must not stand in its way. */
 static bool grow(uint32_t class_, size_t total, bool optional, bool again) {
-  const size_t *cap = class_ ? &cp.e_cap : &cp.p_cap;
   if (total > cp_pools[class_].window) return false;
-  if (cp_load(cap) >= total) {
+  if (limit(class_) >= total) {
     if (look_for(class_, total)) return true;
-    if (cp_load(cap) >= total) return false;
+    if (limit(class_) >= total) return false;
   }
   if (again) {
     cp_acquire(&cp.grow_lock);
     give_back_idle(!class_, 1, 0);
     cp_release(&cp.grow_lock);
   }
-  return cp_grow(class_, total, optional);
+  return cp_grow(class_, total + (class_ ? 0 : cp_handles_granted()), optional);
 }
 
 /* The program begins (1) or ends (-1) to allocate to a pool of its own: PyTorch's allocator does not ask again there. */

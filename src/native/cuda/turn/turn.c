@@ -5,6 +5,7 @@
  * takes too long the gate is opened again: what is under way may be waiting for the job's own next call. */
 #include "cuda/turn/tracked_objects.h"
 #include "cuda/memory/grant.h"
+#include "cuda/memory/handles.h"
 #include "cuda/memory/weights.h"
 #include "weights/groups.h"
 
@@ -49,6 +50,7 @@ static void get_memory(void) {
     nap(CP_RETRY_US);
   }
   cp_lower_limits();
+  cp_handles_restore();
   cp_residue_restore();
 }
 
@@ -299,6 +301,7 @@ const struct cp_backend cp_cuda_backend = {.loaded = cp_driver_known,
                                            .watch = watch,
                                            .boundary = boundary,
                                            .trim = cp_segments_trim,
+                                           .offload = cp_handles_offload,
                                            .keeps_turn = cp_capturing,
                                            .take = take,
                                            .leave = leave,

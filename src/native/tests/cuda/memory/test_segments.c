@@ -277,8 +277,6 @@ static void frees_during_another_capture(void) {
 /* What is not cuMemAlloc's is the driver's, and counted. */
 static void fixed_memory(void) {
   CUdeviceptr a, b;
-  CUmemGenericAllocationHandle handle;
-  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
   begin_served(CP_GIB, 0);
   give();
   OK(cuMemAllocManaged(&a, 8 * CP_MIB, CU_MEM_ATTACH_GLOBAL));
@@ -286,9 +284,9 @@ static void fixed_memory(void) {
   CHECK_THAT(seat()->fixed == 10 * CP_MIB && seat()->p_live == 0 && !in(BANK, a) && !in(BANK, b));
   OK(cuMemFree_v2(a));
   CHECK_THAT(seat()->fixed == 2 * CP_MIB && !(seat()->traits & CP_TRAIT_FIXED));
-  OK(cuMemCreate(&handle, 256 * CP_MIB, &prop, 0));
+  OK(cuMemAllocManaged(&a, 256 * CP_MIB, CU_MEM_ATTACH_GLOBAL));
   CHECK_THAT(seat()->fixed == 258 * CP_MIB && seat()->traits & CP_TRAIT_FIXED);
-  OK(cuMemRelease(handle));
+  OK(cuMemFree_v2(a));
   CHECK_THAT(seat()->fixed == 2 * CP_MIB && seat()->traits & CP_TRAIT_FIXED);
 }
 

@@ -1,0 +1,30 @@
+"""Memory that programs make themselves (cuMemCreate) comes by grant, and moves with its job."""
+
+from __future__ import annotations
+
+from carpool.core.model import MIB
+from tests.cuda.rig import Bare, Daemons, Program, run_together
+from tests.devices.cuda_stub import Stub
+from tests.live import PATIENCE_S
+
+#: Of the device in these tests, in MiB.  Three jobs of 27 MiB do not fit.
+CAPACITY = 48
+HINTS = {"persistent_bytes": 28 * MIB, "ephemeral_bytes": 4 * MIB}
+
+
+def test_made_memory_moves_with_its_job(daemons: Daemons, bare: Bare, stub: Stub) -> None:
+    daemon = daemons(f"cuda:0:{CAPACITY}MiB")
+    programs = ["maker --seed 1", "maker --seed 2 --sleep 3", "train --weights 24 --scratch 4 --iterations 12"]
+    jobs = run_together(daemon, bare, programs, **HINTS)
+    assert sum(job.info.moved.out_bytes for job in jobs) >= 2 * 24 * MIB
+    assert [(job.info.fixed_bytes, job.info.alone) for job in jobs] == [(0, None)] * 3
+    assert jobs[0].info.persistent_bytes >= 27 * MIB
+    stub.wait_until_free()
+
+
+def test_made_memory_beyond_the_device_is_refused(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons(f"cuda:0:{CAPACITY}MiB")
+    other = daemon.submit("train --iterations 30 --seed 5")
+    large = daemon.submit(f"maker --pieces 2 --mib {CAPACITY}")
+    assert daemon.client.wait(large.id, PATIENCE_S).exit_code == 1 and "cuMemCreate: 2" in large.log()
+    assert other.result()["digest"] == bare.digest(Program.named("train --iterations 30 --seed 5"))
