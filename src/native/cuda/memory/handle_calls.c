@@ -186,11 +186,13 @@ static void stays(struct cp_handle *h) {
   cp_traits(CP_TRAIT_SHARED);
 }
 
+/* For the whole of a mapping, and the device where it lies. */
 static void note_access(struct cp_mapping *m, CUdeviceptr end, const CUmemAccessDesc *access, size_t count) {
-  bool whole = m->address + m->bytes <= end;
-  if (!whole || count > CP_ACCESSES) stays(m->handle);
-  m->accesses = count < CP_ACCESSES ? (uint32_t)count : CP_ACCESSES;
-  for (uint32_t i = 0; i < m->accesses; i++) m->access[i] = access[i];
+  const CUmemLocation *own = &m->handle->prop.location;
+  bool simple = count == 1 && access->location.type == own->type && access->location.id == own->id;
+  if (!simple || m->address + m->bytes > end) stays(m->handle);
+  m->access = *access;
+  m->open = 1;
 }
 
 CP_GATE(cuMemSetAccess, CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count) {

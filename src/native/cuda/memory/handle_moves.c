@@ -229,7 +229,7 @@ static CUresult map_all(void) {
   CUresult r = CUDA_SUCCESS;
   for (struct cp_mapping *m = cp_mapping_next(NULL); m && r == CUDA_SUCCESS; m = cp_mapping_next(m)) {
     r = cp_real.cuMemMap(m->address, m->bytes, m->offset, m->handle->real, m->flags);
-    if (r == CUDA_SUCCESS && m->accesses) r = cp_real.cuMemSetAccess(m->address, m->bytes, m->access, m->accesses);
+    if (r == CUDA_SUCCESS && m->open) r = cp_real.cuMemSetAccess(m->address, m->bytes, &m->access, 1);
   }
   return r;
 }

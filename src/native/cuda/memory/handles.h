@@ -8,15 +8,13 @@
 #define CARPOOL_CUDA_HANDLES_H
 #include "cuda/gate.h"
 
-#define CP_ACCESSES 2u /* kept of one call of cuMemSetAccess */
-
 struct cp_mapping {
   CUdeviceptr address;
   uint64_t bytes, offset;
   unsigned long long flags;
   struct cp_handle *handle;
-  uint32_t accesses;
-  CUmemAccessDesc access[CP_ACCESSES];
+  CUmemAccessDesc access; /* if `open` */
+  uint32_t open;
 };
 
 struct cp_handle {
