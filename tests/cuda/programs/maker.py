@@ -2,7 +2,7 @@
 
     maker.py RESULT [--pieces N] [--mib MIB] [--iterations N] [--seed N] [--sleep N]
 
-``--sleep``: every so many iterations it unmaps and releases half of the pieces, and maps new ones at the same addresses.
+``--sleep``: every so many iterations it unmaps and releases half of the pieces, and maps new ones in their places.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Piece:
         self._gpu, self._size = gpu, size
         self.address, self._handle = ctypes.c_uint64(), ctypes.c_uint64()
         zero = ctypes.c_uint64(0)
-        gpu.call("cuMemAddressReserve", ctypes.byref(self.address), ctypes.c_size_t(size), ctypes.c_size_t(0), zero, zero)
+        gpu.call(
+            "cuMemAddressReserve", ctypes.byref(self.address), ctypes.c_size_t(size), ctypes.c_size_t(0), zero, zero
+        )
 
     def make(self) -> None:
         size, properties, access = ctypes.c_size_t(self._size), Properties(1, 0, DEVICE), Access(DEVICE, READ_WRITE)

@@ -1,4 +1,4 @@
-"""Memory that a job makes itself, within its grant: no device buffer lies behind it, and the job moves it when asked."""
+"""Memory that a job makes itself, within its grant: it lies in no device buffer, and the job moves it when asked."""
 
 from __future__ import annotations
 

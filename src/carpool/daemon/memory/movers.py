@@ -121,7 +121,7 @@ class JobsShim:
 class DaemonsCopies:
     """For memory in extents: the daemon, with the device's agent.
 
-    The job is asked only if it has made memory itself, which it moves first (``src/native/cuda/memory/handle_moves.c``).
+    The job is asked only for memory that it has made, and moves first (``src/native/cuda/memory/handle_moves.c``).
     """
 
     def __init__(self, copies: StoreCopies, itself: JobItself, ended: Ended) -> None:
