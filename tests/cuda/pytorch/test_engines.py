@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,19 @@ def test_two_engines_that_each_fill_the_device_run_side_by_side(
     results = zip(scripts, jobs, strict=True)
     assert [differing(job.result(), alone.result(script)) for script, job in results] == [[], []]
     assert all(job.info().residue_bytes > CAPACITY // 2 and job.info().switches > 3 for job in jobs)
+
+
+@pytest.mark.nightly("half a minute of PyTorch", stays="tests/cuda/test_made_memory.py::test_made_memory_moves_with_its_job")
+def test_engines_with_memory_of_their_own_making_move_and_sleep(daemons: Daemons, tmp_path: Path) -> None:
+    """Two do not fit; each has its weights, and addresses, at every turn, also after it was asleep."""
+    library = tmp_path / "libsleeping.so"
+    source = Path(__file__).with_name("sleeping_allocator.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    engine = {"SLEEPING_ALLOCATOR": str(library)}
+    alone = Alone(tmp_path, "512MiB", **engine)
+    scripts = [f"sleeper {seed} 20" for seed in (1, 2)]
+    jobs = together(daemons(f"cuda:0:{CAPACITY // MIB}MiB"), scripts, keep=True, env=engine)
+    results = zip(scripts, jobs, strict=True)
+    assert [differing(job.result(), alone.result(script)) for script, job in results] == [[], []]
+    assert all((job.info().fixed_bytes, job.info().alone) == (0, None) for job in jobs)
+    assert all(job.info().moved.in_bytes > 32 * MIB for job in jobs)
