@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, run_together
 from tests.devices.cuda_stub import Stub
@@ -10,6 +12,7 @@ from tests.live import PATIENCE_S
 #: Of the device in these tests, in MiB.  Three jobs of 27 MiB do not fit.
 CAPACITY = 48
 HINTS = {"persistent_bytes": 28 * MIB, "ephemeral_bytes": 4 * MIB}
+TWO = [f"maker --iterations 30 --seed {seed} --sleep 7" for seed in (1, 2)]
 
 
 def test_made_memory_moves_with_its_job(daemons: Daemons, bare: Bare, stub: Stub) -> None:
@@ -28,3 +31,28 @@ def test_made_memory_beyond_the_device_is_refused(daemons: Daemons, bare: Bare) 
     large = daemon.submit(f"maker --pieces 2 --mib {CAPACITY}")
     assert daemon.client.wait(large.id, PATIENCE_S).exit_code == 1 and "cuMemCreate: 2" in large.log()
     assert other.result()["digest"] == bare.digest(Program.named("train --iterations 30 --seed 5"))
+
+
+def test_made_memory_outlives_the_daemon(daemons: Daemons, bare: Bare) -> None:
+    daemon = daemons(f"cuda:0:{CAPACITY}MiB")
+    jobs = [daemon.submit(program, meet=True, **HINTS) for program in TWO]
+    daemon.meeting.begin(2)
+    for _ in range(2):
+        daemon.kill()
+        daemon.start()
+    assert [job.result()["digest"] for job in jobs] == [bare.digest(Program.named(program)) for program in TWO]
+    assert all(job.info().fixed_bytes == 0 for job in jobs)
+
+
+def test_made_memory_of_a_stopped_job_serves_others(daemons: Daemons, bare: Bare) -> None:
+    """The job is continued to move its memory itself, and stopped again."""
+    daemon = daemons(f"cuda:0:{CAPACITY}MiB")
+    other, first = daemon.submit(TWO[0], meet=True, **HINTS), daemon.meeting.arrive(1)
+    stopped, second = daemon.submit(TWO[1], meet=True, **HINTS), daemon.meeting.arrive(1)
+    stopped.signal(signal.SIGSTOP)  # the other one's memory has left for this one's
+    daemon.meeting.go(first)
+    assert other.result()["digest"] == bare.digest(Program.named(TWO[0]))
+    assert stopped.info().offloaded
+    stopped.signal(signal.SIGCONT)
+    daemon.meeting.go(second)
+    assert stopped.result()["digest"] == bare.digest(Program.named(TWO[1]))
