@@ -34,7 +34,9 @@ def test_two_engines_that_each_fill_the_device_run_side_by_side(
     assert all(job.info().residue_bytes > CAPACITY // 2 and job.info().switches > 3 for job in jobs)
 
 
-@pytest.mark.nightly("half a minute of PyTorch", stays="tests/cuda/test_made_memory.py::test_made_memory_moves_with_its_job")
+@pytest.mark.nightly(
+    "half a minute of PyTorch", stays="tests/cuda/test_made_memory.py::test_made_memory_moves_with_its_job"
+)
 def test_engines_with_memory_of_their_own_making_move_and_sleep(daemons: Daemons, tmp_path: Path) -> None:
     """Two do not fit; each has its weights, and addresses, at every turn, also after it was asleep."""
     library = tmp_path / "libsleeping.so"

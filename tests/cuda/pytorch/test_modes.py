@@ -64,7 +64,7 @@ def test_expandable_segments_are_turned_off(daemons: Daemons) -> None:
     ],
 )
 def test_expandable_segments_that_the_script_turns_on_stay_off(daemons: Daemons, how: str) -> None:
-    """Their memory would be fixed, and with so much of it the job would be exclusive."""
+    """Their memory would all be persistent."""
     daemon = daemons()
     job = daemon.submit(f"expandable {how}", meet=True, **KNOWN)
     waiting = daemon.meeting.arrive(1)

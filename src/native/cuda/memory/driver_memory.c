@@ -1,6 +1,6 @@
 /* Device memory that the driver itself provides: counted, not moved, and limited only in further processes of a job.
  *
- * In a process with memory by grant that is all but cuMemAlloc's, and called fixed.  A process that has its device to
+ * In a process with memory by grant that is all but cuMemAlloc's and cuMemCreate's, and called fixed.  A process that has its device to
  * itself, or a share of its own (share_limit.c), has nothing else, and it is counted by class: what PyTorch's caching allocator asks for is of the class that its
  * tensors would have on the host device; everything else is persistent. */
 #include "cuda/memory/grant.h"

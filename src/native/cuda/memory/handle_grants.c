@@ -7,6 +7,10 @@
 #include "cuda/memory/handles.h"
 #include "cuda/memory/pools.h"
 
+/* How much the core grants beyond a request (core/memory/requests.py). */
+#define SPARE_PART 64
+#define SPARE_STEP (4 * CP_MIB)
+
 static uint64_t used;    /* bytes: what the program has, or is about to make.  Pool lock */
 static uint64_t granted; /* bytes: `handles` of the seat.  Pool lock */
 
@@ -33,20 +37,24 @@ static uint64_t beyond(void) { return used > granted ? used - granted : 0; }
 /* Pool lock held.  Is there nothing granted beyond what is in use?  The device buffer has that, and keeps it. */
 static bool nothing_idle(void) { return cp.p_cap < cp_pools_extent(0) + granted + beyond(); }
 
+/* The daemon may grant so much more than is asked for: it is to be for the next pieces. */
+static uint64_t spare(void) { return cp_round_up(cp.capacity / SPARE_PART, CP_PIECE) + SPARE_STEP; }
+
 /* True: what is granted for such memory is enough, or has been raised and must be asked for. */
 static bool raise_if_none_is_idle(void) {
   cp_acquire(&cp.pool_lock);
   bool raise = !beyond() || nothing_idle();
-  if (raise && beyond()) set_granted(used);
+  if (raise && beyond()) set_granted(used + spare());
   cp_release(&cp.pool_lock);
   return raise;
 }
 
-/* 0: enough is granted. */
+/* 0: enough is granted.  All that is granted beyond the device buffer is for such memory then. */
 static uint64_t missing(void) {
   cp_acquire(&cp.pool_lock);
-  uint64_t total = cp_pools_extent(0) + granted;
+  uint64_t buffer = cp_pools_extent(0), total = buffer + used;
   bool enough = cp.p_cap >= total;
+  if (enough && granted > cp.p_cap - buffer) set_granted(cp.p_cap - buffer);
   cp_release(&cp.pool_lock);
   return enough ? 0 : total;
 }

@@ -168,6 +168,7 @@ static bool grow(uint32_t class_, size_t total, bool optional, bool again) {
     if (look_for(class_, total)) return true;
     if (limit(class_) >= total) return false;
   }
+  if (!class_ && cp_handles_granted() > cp_handles_used()) cp_segments_give_back(1);
   if (again) {
     cp_acquire(&cp.grow_lock);
     give_back_idle(!class_, 1, 0);

@@ -8,14 +8,15 @@
 /* ---- the daemon's part: no device buffer for what the program makes itself ------------------------------------------------ */
 
 static struct {
-  uint64_t made, most; /* of the device buffer; what a limit may be */
+  uint64_t made, most, more; /* of the device buffer; what a limit may be; granted beyond what is asked for */
   uint32_t grown, shrunk, denied, offloaded, errors;
 } told;
 
 static void answer_request(const struct cp_packet *p) {
   bool fits = p->b <= told.most;
-  for (; fits && told.made + seat_of(0)->handles < p->b; told.made += PIECE) close(add_memory(BANK, told.made, PIECE));
-  if (fits) set_limit(BANK, p->b);
+  uint64_t limit = p->b + told.more;
+  for (; fits && told.made + seat_of(0)->handles < limit; told.made += PIECE) close(add_memory(BANK, told.made, PIECE));
+  if (fits) set_limit(BANK, limit);
   cp_add(fits ? &told.grown : &told.denied, 1);
   answer(p, fits ? CP_GROW_GRANTED : CP_GROW_DENIED);
 }
@@ -143,6 +144,20 @@ static void gives_back_idle_memory_first(void) {
   struct cp_seat *s = seat_of(0);
   CHECK_THAT(told.shrunk == 1 && s->p_limit == 52 * CP_MIB && s->handles == 40 * CP_MIB && s->p_used == 12 * CP_MIB);
   OK(cuMemFree_v2(a));
+}
+
+/* And comes back for the device buffer where that needs it. */
+static void what_is_granted_beyond_serves_the_next(void) {
+  struct cp_seat *s;
+  begin_served(CP_GIB);
+  told.more = 4 * CP_MIB;
+  s = seat_of(0);
+  for (int i = 0; i < 3; i++) created(2 * CP_MIB);
+  CHECK_THAT(told.grown == 1 && s->handles == 6 * CP_MIB && s->made == 6 * CP_MIB && told.made == 0);
+  created(2 * CP_MIB);
+  CHECK_THAT(told.grown == 2 && s->handles == 12 * CP_MIB && s->p_live == 8 * CP_MIB);
+  segment(2 * CP_MIB);
+  CHECK_THAT(told.shrunk == 1 && told.grown == 3 && s->handles == 8 * CP_MIB && s->p_limit == 14 * CP_MIB);
 }
 
 /* Mapped once or twice, released or not, read-only, and one that is mapped nowhere. */
@@ -299,10 +314,53 @@ static void many(void) {
   CHECK_THAT(seat_of(0)->made == (MANY - 25) * 2 * CP_MIB);
 }
 
+#define WORKERS 3u
+#define ROUNDS 20u
+
+static void work_with(CUdeviceptr at, size_t bytes, uint32_t value) {
+  uint32_t found = 0;
+  OK(cuMemsetD32_v2(at, value, bytes / 4));
+  syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 3000000}, NULL);
+  OK(cuMemcpyDtoH_v2(&found, at + bytes - 4, 4));
+  CHECK_THAT(found == value);
+}
+
+static void *worker(void *number) {
+  OK(cuCtxSetCurrent(context));
+  for (uint32_t i = 0; i < ROUNDS; i++) {
+    size_t bytes = (1 + i % 3) * 2 * CP_MIB;
+    HANDLE handle = created(bytes);
+    CUdeviceptr at = mapped(bytes, handle);
+    if (i % 2) OK(cuMemRelease(handle));
+    work_with(at, bytes, (uint32_t)(uintptr_t)number << 16 | i);
+    OK(cuMemUnmap(at, bytes));
+    if (i % 2 == 0) OK(cuMemRelease(handle));
+    OK(cuMemAddressFree(at, bytes));
+  }
+  cp_add(&first_flag, 1);
+  return NULL;
+}
+
+/* Threads make and give back while the memory of all moves, again and again. */
+static void moves_under_way(void) {
+  pthread_t threads[WORKERS];
+  begin_served(CP_GIB);
+  for (uintptr_t i = 0; i < WORKERS; i++) threads[i] = start(worker, (void *)(i + 1));
+  for (int moves = 0; cp_load(&first_flag) < WORKERS; moves++) {
+    lose_turn();
+    CHECK_THAT(asked_to_leave() == 0 && seat_of(0)->made == 0);
+    give();
+    usleep(5000);
+  }
+  for (uint32_t i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+  CHECK_THAT(seat_of(0)->made == 0 && seat_of(0)->p_live == 0 && seat_of(0)->in_bytes > 0);
+}
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(comes_by_grant), CASE(gives_back_idle_memory_first), CASE(moves_and_returns),
                                           CASE(sleeps_at_work), CASE(sleeps_while_away), CASE(numbers_last),
                                           CASE(exported_memory_stays), CASE(questions_wait_for_the_turn),
-                                          CASE(waits_for_the_driver), CASE(many)};
+                                          CASE(waits_for_the_driver), CASE(many),
+                                          CASE(what_is_granted_beyond_serves_the_next), CASE(moves_under_way)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }
