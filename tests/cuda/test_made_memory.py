@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
+
+import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemons, Program, run_together
@@ -56,3 +60,19 @@ def test_made_memory_of_a_stopped_job_serves_others(daemons: Daemons, bare: Bare
     stopped.signal(signal.SIGCONT)
     daemon.meeting.go(second)
     assert stopped.result()["digest"] == bare.digest(Program.named(TWO[1]))
+
+
+def test_made_memory_counts_once(
+    nvml_library: Path, monkeypatch: pytest.MonkeyPatch, daemons: Daemons, bare: Bare
+) -> None:
+    """NVML tells of it, too, and it is not taken for memory of other programs."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join([os.environ["LD_LIBRARY_PATH"], str(nvml_library.parent)]))
+    daemon, program = daemons(options=["--telemetry-interval=0.2s"]), "maker --mib 40"
+    job, waiting = daemon.submit(program, meet=True), daemon.meeting.arrive(1)
+    for _ in range(3):
+        seen = daemon.client.devices()[0].telemetry
+        daemon.until(lambda: (now := daemon.client.devices()[0].telemetry) is not None and now != seen)
+    told = [event.data["size"] for event in daemon.events_since(job) if event.kind == "ForeignMemory"]
+    assert told and max(told) < 100 * MIB  # contexts
+    daemon.meeting.go(waiting)
+    assert job.result()["digest"] == bare.digest(Program.named(program))
