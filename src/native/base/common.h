@@ -43,6 +43,9 @@ static inline uint64_t cp_now_us(void) {
 /* fstat(), which old glibc has by a name of its own only. */
 static inline int cp_fstat(int fd, struct stat *status) { return (int)syscall(SYS_fstat, fd, status); }
 
+/* madvise(), which the library interposes itself. */
+static inline int cp_madvise(void *p, size_t bytes, int advice) { return (int)syscall(SYS_madvise, p, bytes, advice); }
+
 /* Is it a file of so many bytes?  To touch what lies beyond the end of a mapped file is SIGBUS. */
 static inline bool cp_has_bytes(int fd, uint64_t bytes) {
   struct stat status;

@@ -11,7 +11,7 @@
 static inline void cp_leave_out_of_cores(void *memory, size_t bytes) {
   int saved = errno;
   cp_add(&cp_syscalls, 1);
-  madvise(memory, bytes, MADV_DONTDUMP);
+  cp_madvise(memory, bytes, MADV_DONTDUMP);
   errno = saved;
 }
 #endif

@@ -3,12 +3,18 @@
 
 #include <elf.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 extern const char *gnu_get_libc_version(void) __attribute__((weak)); /* glibc, gcompat */
 extern void __dls3(void) __attribute__((weak));                      /* the last stage of musl's loader */
 
 bool cp_libc_is_foreign(void) { return __dls3 || !gnu_get_libc_version; }
+
+bool cp_disabled(void) {
+  const char *value = getenv("CARPOOL_DISABLE");
+  return (value && *value && strcmp(value, "0") != 0) || cp_libc_is_foreign();
+}
 
 /* ---- a symbol of a loaded library: System V ABI, "Dynamic Linking" -------------------------------------------------- */
 

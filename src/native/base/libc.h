@@ -14,6 +14,7 @@
 
 /* Not glibc, nor musl with functions of glibc's (Alpine's gcompat)? */
 bool cp_libc_is_foreign(void);
+bool cp_disabled(void); /* CARPOOL_DISABLE is set, or this is not glibc */
 /* A function of the C library, looked up without its help: where dlsym is interposed, or may not be called yet.
  * NULL: no library but this one has it. */
 void *cp_libc_function(const char *name);

@@ -108,7 +108,7 @@ struct cp_process {
   uint32_t text_count;
   struct {
     uintptr_t lo, hi;
-  } text[4]; /* code of libc10: the only caller whose memory is device memory */
+  } text[4]; /* code of libc10 and ggml: the only callers whose memory is device memory */
 };
 extern struct cp_process cp;
 
@@ -186,16 +186,23 @@ int64_t cp_look_again(uint64_t calls, uint64_t now, uint64_t pause_us);
 /* job/attach.c: 0 attached, CP_PLAIN, or -1 (cp_failure).  Blocks until the daemon answers.  uses: it is about to */
 enum { CP_PLAIN = 1, CP_LATER = 2 };
 int cp_hello(int fd, bool uses);
-bool cp_find_text(void); /* of libc10; false: it is not loaded */
+bool cp_find_text(void); /* of libc10 and ggml; false: neither is loaded */
+bool cp_find_ggml(void); /* the same; false: ggml is not loaded */
 /* job/seat_handoff.c: the seat goes to the process that uses its device */
 int cp_first_hello(int fd); /* as cp_hello, or CP_LATER: this process is pending now */
 bool cp_claim_seat(void); /* a pending process is about to; true: it is attached now.  Holds no other lock of ours */
 bool cp_leave_seat(void); /* helper thread: the daemon has asked; true: the seat is another's now, and the thread is to end */
-/* This process is pending from now on, and its gate is shut, unless it is or has more; clears ``may``. */
+/* This process is pending from now on, and its gate is shut, unless it is or has more; clears ``may``.  The runtime may
+ * still come (PyTorch, imported later): cp_first_hello answers it. */
 void cp_handoff_begin(uint32_t *may, void (*shut)(void));
 bool cp_channel_is_there(void); /* the program may have closed it, and opened something else under its number */
 void cp_handoff_forked(void); /* in the child: the channel is its parent's */
 void cp_handoff_leave_channel(void); /* the child lets go of it */
+/* job/self_attach.c: programs without Python */
+extern uint32_t cp_looks; /* this process is to be pending once a library is mapped whose memory is the device's */
+void cp_look_for_library(void);
+void cp_look_in_child(void); /* of fork(), whose parent had no seat */
+bool cp_attaches_itself(void); /* as a process of a job, without a word of the runtime */
 /* job/attach_socket.c: connects to the job's attach socket.  A job channel of this process's own, or -1 */
 int cp_attach_socket(void);
 /* job/join.c: a process that no shim has started becomes a job, with its first use of the device */

@@ -23,11 +23,6 @@ static struct {
   void *real, *wrapper;
 } table[SLOTS];
 
-bool cp_disabled(void) {
-  const char *value = getenv("CARPOOL_DISABLE");
-  return (value && *value && strcmp(value, "0") != 0) || cp_libc_is_foreign();
-}
-
 /* ---- the table of pointers ----------------------------------------------------------------------------------------- */
 
 bool cp_driver_ours(const void *pointer) {

@@ -6,6 +6,7 @@
  * with its first use.  A child that leaves the driver alone costs nothing and never asks.
  *
  * All of this is in C, because the first use may be in any thread, with any of the program's locks held. */
+#include "base/libc.h"
 #include "cuda/memory/grant.h"
 
 #include <stdlib.h>
@@ -44,7 +45,18 @@ void cp_cuda_in_child(void) {
     start_anew();
 }
 
-void cp_forked_begins(void) {
+static void forked_begins(void) {
   if (!cp_load(&may_join) || cp_disabled()) return;
   cp_handoff_begin(&may_join, cp_cuda_pending);
+}
+
+static void native_begins(void) {
+  static uint32_t may = 1;
+  const char *device = getenv("CARPOOL_CUDA_DEVICE");
+  if (cp_load(&may) && device && *device && cp_attaches_itself()) cp_handoff_begin(&may, cp_cuda_pending);
+}
+
+void cp_driver_begins(void) {
+  forked_begins();
+  native_begins();
 }

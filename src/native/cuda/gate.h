@@ -74,7 +74,6 @@ extern CP_HIDDEN const uint32_t cp_entry_count;
 /* driver_load.c */
 extern CP_HIDDEN uint32_t cp_driver_ready;
 void cp_driver_start(void);
-bool cp_disabled(void); /* CARPOOL_DISABLE is set, or this is not glibc */
 void cp_driver_forked(void); /* in the child: nobody is looking for the driver */
 bool cp_driver_known(void); /* is the driver loaded?  Loads nothing */
 /* For a name and the pointer that the program would get for it: the pointer that it gets. */
@@ -198,7 +197,7 @@ void cp_backlog_drop(CUcontext context); /* it is about to go.  Books' lock held
 
 /* forked_children.c */
 void cp_forks_watch(void);   /* forks of this process may come to use the device */
-void cp_forked_begins(void); /* the driver has been initialised */
+void cp_driver_begins(void); /* it has been initialised: some processes attach by themselves */
 
 /* visible_devices.c */
 void cp_see_own_devices(void); /* before the driver is initialised */

@@ -26,11 +26,23 @@ static int fail(const char *why) {
   return -1;
 }
 
-/* The code of libc10.so: all ordinary CPU tensor storage is allocated there. */
-static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
-  (void)size, (void)unused;
+/* All ordinary CPU tensor storage is allocated there: PyTorch's, and ggml's (llama.cpp). */
+#define LIBC10 "libc10.so"
+#define GGML "libggml-base.so"
+
+static bool is_library(const struct dl_phdr_info *info, const char *library) {
   const char *name = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-  if (!name || strncmp(name + 1, "libc10.so", 9)) return 0;
+  return name && !strncmp(name + 1, library, strlen(library));
+}
+
+static int is_ggml(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  return is_library(info, GGML);
+}
+
+static int add_text(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)size, (void)unused;
+  if (!is_library(info, LIBC10) && !is_library(info, GGML)) return 0;
   for (int i = 0; i < info->dlpi_phnum && cp.text_count < 4; i++) {
     const ElfW(Phdr) *h = &info->dlpi_phdr[i];
     if (h->p_type != PT_LOAD || !(h->p_flags & PF_X)) continue;
@@ -41,9 +53,11 @@ static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
 }
 
 bool cp_find_text(void) {
-  if (!cp.text_count) dl_iterate_phdr(find_libc10, NULL);
+  if (!cp.text_count) dl_iterate_phdr(add_text, NULL);
   return cp.text_count;
 }
+
+bool cp_find_ggml(void) { return dl_iterate_phdr(is_ggml, NULL) && cp_find_text(); }
 
 static void close_all(const int *fds, int count) {
   for (int i = 0; i < count; i++) close(fds[i]);

@@ -264,8 +264,10 @@ static pid_t next_fork(void) {
 /* Another thread may attach meanwhile: the seat is the parent's. */
 static pid_t fork_unattached(void) {
   pid_t pid = next_fork();
-  if (pid == 0) cp_store(&cp.attached, 0);
-  return pid;
+  if (pid) return pid;
+  cp_store(&cp.attached, 0);
+  cp_look_in_child();
+  return 0;
 }
 
 static pid_t fork_process(void) {

@@ -1,4 +1,4 @@
-/* Interposed allocation: memory that libc10 asks for becomes device memory, all other calls pass through. */
+/* Interposed allocation: memory that libc10 or ggml asks for becomes device memory, all other calls pass through. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -187,7 +187,7 @@ bool cp_arena_free(void *p) {
 /* A pending process attaches with its first tensor. */
 static inline bool may_serve(void) { return cp_active() || CP_UNLIKELY(cp_relaxed(&cp.pending)); }
 
-static inline bool from_libc10(const void *caller) {
+static inline bool from_tensors(const void *caller) {
   for (uint32_t i = 0; i < cp.text_count; i++)
     if ((uintptr_t)caller - cp.text[i].lo < cp.text[i].hi - cp.text[i].lo) return true;
   return false;
@@ -196,7 +196,8 @@ static inline bool from_libc10(const void *caller) {
 /* ---- interposed ------------------------------------------------------------------------------------------------------ */
 
 CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
-  while (may_serve() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_libc10(__builtin_return_address(0))) {
+  if (CP_UNLIKELY(cp_relaxed(&cp_looks)) && bytes >= MIN_ARENA) cp_look_for_library();
+  while (may_serve() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_tensors(__builtin_return_address(0))) {
     if (CP_UNLIKELY(!cp_active())) {
       cp_claim_seat();
       continue; /* also whose tensors are the device's is known for certain only now */

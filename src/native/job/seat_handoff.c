@@ -13,6 +13,7 @@
 static struct cp_lock claim_lock; /* before all others.  Held from HELLO until the daemon has answered */
 static struct stat known_channel; /* the file that the job channel is: the program may close it, and open others */
 static bool from_attach_socket;   /* it is this process's own */
+static bool by_itself;            /* this process was pending before the runtime has come */
 
 static void warn(const char *why) {
   static const char prefix[] = "carpool: warning: cannot attach to the daemon: ";
@@ -40,11 +41,16 @@ static bool have_own_channel(void) {
   return from_attach_socket;
 }
 
+/* The channel that the runtime brings is not needed, and not left to other programs. */
+static int already(int fd) {
+  cp_failure = "this process is attached already";
+  if (!by_itself) return -1;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return cp.attached ? 0 : CP_LATER;
+}
+
 static int first_hello(int fd) {
-  if (cp.attached || cp.pending) {
-    cp_failure = "this process is attached already";
-    return -1;
-  }
+  if (cp.attached || cp.pending) return already(fd);
   note_channel(fd);
   from_attach_socket = false;
   int answer = cp_hello(fd, false);
@@ -67,6 +73,7 @@ int cp_first_hello(int fd) {
 void cp_handoff_begin(uint32_t *may, void (*shut)(void)) {
   cp_acquire(&claim_lock);
   if (cp_load(may) && !cp_load(&cp.attached) && !cp_load(&cp.pending)) {
+    by_itself = true;
     cp_store(&cp.pending, 1);
     shut();
   }

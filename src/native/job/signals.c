@@ -171,6 +171,7 @@ int cp_signals_start(void) {
   sigset_t trap;
   if (cp_load(&started)) return 0;
   if (cp_libc_is_foreign()) return errno = ENOSYS, -1;
+  if (!next_sigaction) find_next(); /* a constructor that has run before ours */
   sigemptyset(&trap);
   sigaddset(&trap, SIGSEGV);
   next_sigmask(SIG_UNBLOCK, &trap, NULL);

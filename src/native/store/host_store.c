@@ -216,7 +216,7 @@ static bool present(const struct cp_host *h, const char *p) {
 static void populate(const struct cp_host *h, char *from, size_t bytes) {
   if (bytes < WORTH_POPULATING * CP_PAGE || (present(h, from) && present(h, from + bytes - CP_PAGE))) return;
   cp_add(&cp_syscalls, 1);
-  madvise(from, bytes, MADV_POPULATE_WRITE); /* where it is not supported the copy faults */
+  cp_madvise(from, bytes, MADV_POPULATE_WRITE); /* where it is not supported the copy faults */
 }
 
 void cp_host_restore(struct cp_host *h, size_t chunk, char *at) {

@@ -140,7 +140,7 @@ static void remap(struct cp_groups *g) {
  * because other mappings of the process cannot change meanwhile. */
 static void forget(struct cp_groups *g) {
   for (size_t at = 0; at < g->bytes; at += PIECE)
-    madvise(g->at + at, g->bytes - at < PIECE ? g->bytes - at : PIECE, MADV_DONTNEED);
+    cp_madvise(g->at + at, g->bytes - at < PIECE ? g->bytes - at : PIECE, MADV_DONTNEED);
 }
 
 static const struct cp_carrier host = {

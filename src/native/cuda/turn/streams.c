@@ -120,7 +120,7 @@ CP_GATE(cuInit, unsigned int flags) {
   cp_store(&cp_driver_used, 1); /* before it works: no other thread may find that it works without us */
   CUresult r = cp_real.cuInit(flags);
   if (first) atexit(stop);
-  if (r == CUDA_SUCCESS) cp_forked_begins();
+  if (r == CUDA_SUCCESS) cp_driver_begins();
   return r;
 }
 

@@ -1,0 +1,89 @@
+"""Engines without Python: they attach by themselves, and are managed as those with PyTorch are."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from tests.e2e.test_engines import CACHE_MIB, PROMPTS, Answers, Asked, Front
+from tests.live import PATIENCE_S, Workload
+from tests.tiers import all_but_first
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Bare, Daemon, Daemons
+
+SOURCES = Path(__file__).with_name("native")
+#: The library is linked to the program, or opened by it.
+WAYS = {"linked": [], "opened": ["-DOPENED"]}
+
+
+class Native(Workload):
+    """The engine, in one of the `WAYS`."""
+
+    PROGRAM: ClassVar[Path]
+
+    def command(self, out: Path) -> list[str]:
+        return [str(self.PROGRAM), str(out), *self.arguments]
+
+
+def compiled(place: Path, way: str) -> type[Native]:
+    library, program = place / "libggml-base.so.0", place / way
+    command = [*shlex.split(os.environ.get("CC") or "cc"), "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
+    own = ["-fPIC", "-shared", "-Wl,-soname,libggml-base.so.0", str(SOURCES / "ggml_base.c"), "-o", str(library)]
+    subprocess.run([*command, *own], check=True)
+    linked = [] if way == "opened" else [str(library)]
+    rest = [*linked, f"-Wl,-rpath,{place}", "-lpthread", "-ldl", "-o", str(program)]
+    subprocess.run([*command, *WAYS[way], str(SOURCES / "engine.c"), *rest], check=True)
+    return type("Compiled", (Native,), {"PROGRAM": program})
+
+
+@pytest.fixture(scope="module", params=all_but_first([*WAYS]))
+def native(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> type[Native]:
+    return compiled(tmp_path_factory.mktemp("native"), request.param)
+
+
+@pytest.fixture(scope="module")
+def alone(native: type[Native], environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """The answers of an engine without Carpool."""
+    directory = tmp_path_factory.mktemp("alone")
+    path = directory / "engine.sock"
+    command = native("engine", (str(path), str(CACHE_MIB))).command(directory / "out")
+    engine, client = subprocess.Popen(command, env=environment), Asked(path)
+    found = {prompt: client.answer(prompt) for prompt in PROMPTS}
+    client.end()
+    assert engine.wait(PATIENCE_S) == 0
+    return found
+
+
+def test_a_native_engine_beside_training(
+    bare: Bare, eager_daemon: Daemon, native: type[Native], alone: Answers, workload: type[Workload], tmp_path: Path
+) -> None:
+    front, stop = Front(eager_daemon, native, native.PROGRAM.name), tmp_path / "stop"
+    training = eager_daemon.submit(workload("steady", ("busily", str(stop))))
+    pauses = random.Random(1)
+    for prompt in PROMPTS:
+        assert front.answer(prompt) == alone[prompt]
+        time.sleep(pauses.uniform(0, 0.1))  # training computes meanwhile
+    stop.touch()
+    result = training.result()
+    assert [result] == bare([workload("steady", ("count", str(result["count"])))])
+    assert front.job.info().persistent_bytes >= CACHE_MIB << 20, "its memory is that of the device"
+    front.end()
+
+
+def test_native_engines_that_do_not_fit_together(daemons: Daemons, native: type[Native], alone: Answers) -> None:
+    daemon = daemons(f"host:{CACHE_MIB + CACHE_MIB // 2}MiB")
+    fronts = [Front(daemon, native, name) for name in ("one", "other")]
+    for prompt in PROMPTS:
+        assert [front.answer(prompt) for front in fronts] == [alone[prompt]] * 2
+    for front in fronts:
+        info = front.job.info()
+        assert info.residue_bytes == 0 and info.moved.out_bytes >= CACHE_MIB << 20
+        front.end()
