@@ -7,20 +7,25 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from carpool.core.model import MIB
+from carpool.protocol.api import JobInfo
 from tests.cuda.rig import Bare, Daemon, Program, clean_environment
 from tests.live import PATIENCE_S
 from tests.native.arbiter import ROOT
 from tests.tiers import all_but_first
 
-#: More than half of the `small` device, as the program is.
-OTHER = "train --weights 20 --iterations 4 --seed 1"
-KNOWN = {"persistent_bytes": 24 * MIB, "ephemeral_bytes": 8 * MIB}
-WEIGHTS_MIB, ITERATIONS = 24, 20
+#: The program needs more than half of the `small` device, and the first of these jobs does, too.
+WEIGHTS_MIB = 24
+PROGRAM = f"native {WEIGHTS_MIB} 20"
+LARGE, LARGE_KNOWN = (
+    "train --weights 20 --iterations 4 --seed 1",
+    {"persistent_bytes": 24 * MIB, "ephemeral_bytes": 8 * MIB},
+)
+OTHER, KNOWN = "train --weights 1 --iterations 4 --seed 1", {"persistent_bytes": 4 * MIB, "ephemeral_bytes": 4 * MIB}
 
 
 class Native(Program):
@@ -40,26 +45,45 @@ def native(stub_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> type[
     return type("Compiled", (Native,), {"BINARY": binary})
 
 
+class Both:
+    """The daemon, and what jobs compute without it."""
+
+    def __init__(self, daemon: Daemon, bare: Bare, alone: int) -> None:
+        self._daemon, self._bare, self._alone = daemon, bare, alone
+
+    def compute(self, native: Native, other: str, known: dict[str, int], **request: Any) -> JobInfo:
+        """A native program waits in the middle while another job computes; return what it was then."""
+        job = self._daemon.submit_script(native, meet=True, **request)
+        waiting = self._daemon.meeting.arrive(1)
+        assert self._daemon.submit(other, **known).result()["digest"] == self._bare.digest(Program.named(other))
+        info = job.info()
+        self._daemon.meeting.go(waiting)
+        assert job.result() == {"digest": self._alone}
+        return info
+
+
 @pytest.fixture(scope="module")
 def alone(native: type[Native], stub_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
     """What the program computes without Carpool."""
     directory = tmp_path_factory.mktemp("alone")
     stub = {"EMULATOR_STATE": str(directory / "state"), "LD_LIBRARY_PATH": str(stub_driver.parent)}
-    command = native("native", (str(WEIGHTS_MIB), str(ITERATIONS))).command(directory / "out")
+    command = native.named(PROGRAM).command(directory / "out")
     subprocess.run(command, env=clean_environment() | stub, check=True, timeout=PATIENCE_S)
     digest: int = json.loads((directory / "out").read_text())["digest"]
     return digest
 
 
-@pytest.mark.parametrize("how", all_but_first(["job", "service", "launcher", "helper"]))
-def test_a_native_program_takes_turns(small: Daemon, bare: Bare, native: type[Native], alone: int, how: str) -> None:
-    given = (how,) if how in ("launcher", "helper") else ()
-    script = native("native", (str(WEIGHTS_MIB), str(ITERATIONS), *given))
-    engine = {"service": 100, "engine": True} if how == "service" else {}
-    job = small.submit_script(script, meet=True, **engine)
-    waiting = small.meeting.arrive(1)
-    assert small.submit(OTHER, **KNOWN).result()["digest"] == bare.digest(Program.named(OTHER))
-    small.meeting.go(waiting)
-    assert job.result()["digest"] == alone
-    info = job.info()
-    assert info.moved.out_bytes >= WEIGHTS_MIB * MIB and info.switches >= 2 and info.alone is None
+@pytest.fixture
+def both(small: Daemon, bare: Bare, alone: int) -> Both:
+    return Both(small, bare, alone)
+
+
+@pytest.mark.parametrize("how", all_but_first(["", "launcher", "helper"]))
+def test_a_native_program_is_offloaded(both: Both, native: type[Native], how: str) -> None:
+    info = both.compute(native.named(f"{PROGRAM} {how}"), LARGE, LARGE_KNOWN)
+    assert info.moved.out_bytes >= WEIGHTS_MIB * MIB and info.alone is None
+
+
+def test_a_native_engine_has_a_seat(both: Both, native: type[Native]) -> None:
+    info = both.compute(native.named(PROGRAM), OTHER, KNOWN, service=100, engine=True)
+    assert info.persistent_bytes >= WEIGHTS_MIB * MIB and info.alone is None
