@@ -35,14 +35,30 @@ class Native(Program):
         return [str(self.BINARY), str(out), *self.arguments]
 
 
+def compiled(directory: Path, driver: Path, *more: str) -> Path:
+    source, output = Program.DIRECTORY / "native.c", directory / "native"
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'src' / 'native'}", *more]
+    command = [*shlex.split(os.environ.get("CC") or "cc"), *flags, str(source), str(driver), "-o", str(output)]
+    subprocess.run(command, check=True)
+    return output
+
+
 @pytest.fixture(scope="module")
 def native(stub_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> type[Native]:
-    binary = tmp_path_factory.mktemp("native") / "native"
-    source = Program.DIRECTORY / "native.c"
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'src' / 'native'}"]
-    command = [*shlex.split(os.environ.get("CC") or "cc"), *flags, str(source), str(stub_driver), "-o", str(binary)]
-    subprocess.run(command, check=True)
+    binary = compiled(tmp_path_factory.mktemp("native"), stub_driver)
     return type("Compiled", (Native,), {"BINARY": binary})
+
+
+@pytest.fixture
+def early(stub_driver: Path, tmp_path: Path) -> type[Native]:
+    """The same in the constructor of a library, which runs before that of libcarpool."""
+    library = compiled(tmp_path, stub_driver, "-DEARLY", "-fPIC", "-shared", "-Wl,-Bsymbolic").rename(
+        tmp_path / "libnative.so"
+    )
+    command = [*shlex.split(os.environ.get("CC") or "cc"), "-x", "c", "-", "-x", "none", "-Wl,--no-as-needed"]
+    command += [str(library), str(stub_driver), f"-Wl,-rpath,{tmp_path}", "-o", str(tmp_path / "native")]
+    subprocess.run(command, input="int main(void) { return 1; }", text=True, check=True)
+    return type("Early", (Native,), {"BINARY": tmp_path / "native"})
 
 
 class Both:
@@ -86,4 +102,9 @@ def test_a_native_program_is_offloaded(both: Both, native: type[Native], how: st
 
 def test_a_native_engine_has_a_seat(both: Both, native: type[Native]) -> None:
     info = both.compute(native.named(PROGRAM), OTHER, KNOWN, service=100, engine=True)
+    assert info.persistent_bytes >= WEIGHTS_MIB * MIB and info.alone is None
+
+
+def test_a_program_that_computes_before_libcarpool_has_started(both: Both, early: type[Native]) -> None:
+    info = both.compute(early.named(PROGRAM), OTHER, KNOWN)
     assert info.persistent_bytes >= WEIGHTS_MIB * MIB and info.alone is None
