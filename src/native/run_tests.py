@@ -82,7 +82,7 @@ EMULATOR = NATIVE.parents[1] / "tools" / "emulator" / "build.py"
 PLACE = NATIVE.parents[1] / "build" / "native-tests"
 DRIVER, LIBRARY = "libcuda.so.1", "libcarpool.so"
 #: These stand before libc's functions, which belong to the sanitizers in a test.
-INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "signals.c"}
+INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "memory_advice.c", "signals.c"}
 FAKES = TESTS / "cuda" / "fake_caller.c"
 FAKE_LIBRARIES = ("libcudart.so.12", "libc10_cuda.so", "libnccl.so.2")
 

@@ -28,7 +28,7 @@ IN_PLACE_OF_LIBC_S = """
     posix_memalign free realloc fork dlsym dlvsym sigaction signal bsd_signal sysv_signal pthread_sigmask sigprocmask
     read write pread pread64 pwrite pwrite64 recv recvfrom send sendto sendmsg recvmsg
     readv writev preadv pwritev preadv64 pwritev64 preadv2 pwritev2 preadv64v2 pwritev64v2
-    fread fwrite fread_unlocked fwrite_unlocked
+    fread fwrite fread_unlocked fwrite_unlocked mlock mlock2 munlock madvise
     __read_chk __pread_chk __pread64_chk __recv_chk __recvfrom_chk __fread_chk __fread_unlocked_chk
 """
 #: And only for those that are linked to the names, with the versions of `src/native/abi/exports.map`.
