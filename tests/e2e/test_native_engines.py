@@ -87,3 +87,33 @@ def test_native_engines_that_do_not_fit_together(daemons: Daemons, native: type[
         info = front.job.info()
         assert info.residue_bytes == 0 and info.moved.out_bytes >= CACHE_MIB << 20
         front.end()
+
+
+def test_a_native_job_with_a_helper_below_a_shell(eager_daemon: Daemon, native: type[Native], alone: Answers) -> None:
+    path = eager_daemon.home / f"job-{native.PROGRAM.name}.sock"
+    script = native("engine", (str(path), str(CACHE_MIB), "helper"))
+    job, client = eager_daemon.submit_script(script, before=["sh", "-c", '"$@"; exit $?', "sh"]), Asked(path)
+    assert {prompt: client.answer(prompt) for prompt in PROMPTS[:3]} == {p: alone[p] for p in PROMPTS[:3]}
+    assert job.info().persistent_bytes >= CACHE_MIB << 20
+    client.end()
+    assert job.result() == {"asked": 3}
+
+
+#: Uses ggml's memory, and then PyTorch.
+BOTH = """
+import ctypes, sys
+library = ctypes.CDLL("LIBRARY")
+library.ggml_aligned_malloc.restype = ctypes.c_void_p
+memory = library.ggml_aligned_malloc(ctypes.c_size_t(2 << 20))
+ctypes.memset(memory, 1, 2 << 20)
+import torch
+assert float(torch.ones(1 << 12).sum()) == 1 << 12
+"""
+
+
+def test_pytorch_may_come_after_ggml(eager_daemon: Daemon, native: type[Native]) -> None:
+    script = BOTH.replace("LIBRARY", str(native.PROGRAM.with_name("libggml-base.so.0")))
+    job = eager_daemon.submit_taking(script, service=100, engine=True)
+    info = job.wait()
+    assert info.outcome == "succeeded" and info.persistent_bytes >= 2 << 20
+    assert "carpool: warning" not in job.log()
