@@ -117,3 +117,21 @@ def test_pytorch_may_come_after_ggml(eager_daemon: Daemon, native: type[Native])
     info = job.wait()
     assert info.outcome == "succeeded" and info.persistent_bytes >= 2 << 20
     assert "carpool: warning" not in job.log()
+
+
+#: Until the test says so, the job is not the engine yet.
+LATER = ["sh", "-c", 'until [ -e go ]; do sleep 0.02; done; exec "$@"', "sh"]
+
+
+def test_a_native_engine_waits_for_the_next_daemon(daemons: Daemons, native: type[Native], alone: Answers) -> None:
+    daemon = daemons()
+    path = daemon.home / "engine.sock"
+    job = daemon.submit_script(native("engine", (str(path), str(CACHE_MIB))), before=LATER, service=100, engine=True)
+    daemon.kill()
+    (daemon.home / "go").touch()
+    client = Asked(path)
+    daemon.start()
+    assert client.answer(PROMPTS[0]) == alone[PROMPTS[0]]
+    assert job.info().persistent_bytes >= CACHE_MIB << 20
+    client.end()
+    assert job.result() == {"asked": 1}
