@@ -81,11 +81,12 @@ def test_a_program_with_ggml_attaches_with_its_first_use(ggml: Path, tmp_path: P
     ("main", "variables"),
     [
         ("", JOB),
+        ("if (!ggml_aligned_malloc(1 << 16)) return 2;", JOB),
         (USES, {}),
         (USES, JOB | {"CARPOOL_DISABLE": "1"}),
         (USES, JOB | {"CARPOOL_CUDA_DEVICE": "GPU-1"}),
     ],
-    ids=["no use", "no job", "disabled", "on a GPU"],
+    ids=["no use", "metadata", "no job", "disabled", "on a GPU"],
 )
 def test_a_program_does_not_attach(ggml: Path, tmp_path: Path, main: str, variables: dict[str, str]) -> None:
     assert said(program(ggml, tmp_path, main), **variables) == ""

@@ -200,6 +200,7 @@ void cp_handoff_forked(void); /* in the child: the channel is its parent's */
 void cp_handoff_leave_channel(void); /* the child lets go of it */
 /* job/self_attach.c: programs without Python */
 extern uint32_t cp_looks; /* this process is to be pending once a library is mapped whose memory is the device's */
+extern size_t cp_least_claim; /* bytes of the smallest allocation with which a pending process attaches */
 void cp_look_for_library(void);
 void cp_look_in_child(void); /* of fork(), whose parent had no seat */
 bool cp_attaches_itself(void); /* as a process of a job, without a word of the runtime */

@@ -185,7 +185,9 @@ bool cp_arena_free(void *p) {
 }
 
 /* A pending process attaches with its first tensor. */
-static inline bool may_serve(void) { return cp_active() || CP_UNLIKELY(cp_relaxed(&cp.pending)); }
+static inline bool may_serve(size_t bytes) {
+  return cp_active() || (CP_UNLIKELY(cp_relaxed(&cp.pending)) && bytes >= cp_relaxed(&cp_least_claim));
+}
 
 static inline bool from_tensors(const void *caller) {
   for (uint32_t i = 0; i < cp.text_count; i++)
@@ -197,7 +199,7 @@ static inline bool from_tensors(const void *caller) {
 
 CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
   if (CP_UNLIKELY(cp_relaxed(&cp_looks)) && bytes >= MIN_ARENA) cp_look_for_library();
-  while (may_serve() && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_tensors(__builtin_return_address(0))) {
+  while (may_serve(bytes) && bytes >= MIN_ARENA && alignment <= CP_GRAIN && from_tensors(__builtin_return_address(0))) {
     if (CP_UNLIKELY(!cp_active())) {
       cp_claim_seat();
       continue; /* also whose tensors are the device's is known for certain only now */

@@ -14,7 +14,10 @@
 #include <link.h>
 #include <stdlib.h>
 
+#define LEAST_CLAIM CP_MIB /* what lists the tensors of a file is smaller, and no use of the device */
+
 uint32_t cp_looks;
+size_t cp_least_claim;
 static uint32_t found;           /* pending by a library that is mapped */
 static unsigned long long looked; /* at so many libraries that have been mapped so far */
 
@@ -43,7 +46,10 @@ static bool more_are_mapped(void) {
   return __atomic_exchange_n(&looked, adds, __ATOMIC_SEQ_CST) != adds;
 }
 
-static void note_found(void) { cp_store(&found, 1); }
+static void note_found(void) {
+  cp_store(&found, 1);
+  cp_store(&cp_least_claim, LEAST_CLAIM);
+}
 
 void cp_look_for_library(void) {
   if (cp_load(&cp.attached) || cp_load(&cp.pending)) cp_store(&cp_looks, 0); /* PyTorch has come first */

@@ -48,6 +48,7 @@ int cp_hello(int fd, bool uses) { return answer_hello ? answer_hello(fd, uses) :
 
 /* Nothing attaches by itself. */
 uint32_t cp_looks;
+size_t cp_least_claim;
 void cp_look_for_library(void) {}
 void cp_look_in_child(void) {}
 
