@@ -5,23 +5,83 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from tests.e2e.test_engines import CACHE_MIB, PROMPTS, Answers, Asked, Front
 from tests.live import PATIENCE_S, Workload
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Bare, Daemon, Daemons
+    from tests.live import Running
 
+Answers = dict[str, list[int]]
+CACHE_MIB = 24
+PROMPTS = [f"prompt {number} of many" for number in range(12)]
 SOURCES = Path(__file__).with_name("native")
 #: The library is linked to the program, or opened by it.
 WAYS = {"linked": [], "opened": ["-DOPENED"]}
+
+
+class Asked:
+    """A client of an engine, with a connection of its own for each prompt."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def connect(self) -> socket.socket:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            client = socket.socket(socket.AF_UNIX)
+            try:
+                client.connect(str(self._path))
+                return client
+            except OSError:
+                client.close()
+                assert time.monotonic() < until, "the engine does not answer"
+                time.sleep(0.02)
+
+    def answer(self, prompt: str) -> list[int]:
+        with closing(self.connect()) as client, client.makefile("rw") as lines:
+            lines.write(f"{prompt}\n")
+            lines.flush()
+            return [int(line) for line in iter(lines.readline, "\n")]
+
+    def end(self) -> None:
+        with closing(self.connect()) as client:
+            client.sendall(b"end\n")
+
+
+class Front:
+    """Says for an engine on a socket when it has requests, as `carpool serve` does for those behind HTTP."""
+
+    def __init__(self, daemon: Daemon, workload: type[Workload], name: str, *how: str) -> None:
+        path = daemon.home / f"{name}.sock"
+        self._daemon, self._client = daemon, Asked(path)
+        script = workload("engine", (str(path), str(CACHE_MIB), *how))
+        self.job: Running = daemon.submit_script(script, service=100, engine=True, name=name)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        self._daemon.client.set_busy(self.job.id, True)
+        yield
+        self._daemon.client.set_busy(self.job.id, False)
+
+    def answer(self, prompt: str) -> list[int]:
+        with self.busy():
+            return self._client.answer(prompt)
+
+    def end(self) -> None:
+        with self.busy():
+            self._client.end()
+        self.job.result()
 
 
 class Native(Workload):
