@@ -109,21 +109,26 @@ def start(jobs_environment: dict[str, str]) -> Iterator[Start]:
 
 
 @pytest.fixture(scope="module")
-def alone(environment: dict[str, str]) -> Answers:
-    """The answers of an engine without Carpool."""
-    port = free_port()
+def bare_engine(environment: dict[str, str]) -> Iterator[str]:
+    """The address of an engine without Carpool."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
     engine, end_s = subprocess.Popen(command(str(port)), env=environment), time.monotonic() + PATIENCE_S
     while True:
         try:
-            answers = {prompt: completed(f"http://127.0.0.1:{port}", "", prompt) for prompt in PROMPTS}
+            urllib.request.urlopen(url, timeout=PATIENCE_S).close()
         except OSError:
             assert time.monotonic() < end_s and engine.poll() is None, "the engine does not answer"
             time.sleep(0.05)
         else:
             break
+    yield url
     engine.terminate()
     engine.wait(PATIENCE_S)
-    return answers
+
+
+@pytest.fixture(scope="module")
+def alone(bare_engine: str) -> Answers:
+    return {prompt: completed(bare_engine, "", prompt) for prompt in PROMPTS}
 
 
 def test_an_engine_beside_training(
@@ -164,6 +169,17 @@ def test_a_front_that_was_killed(eager_daemon: Daemon, start: Start, alone: Answ
     assert front.complete("llm", PROMPTS[2]) == alone[PROMPTS[2]], "a request brings its memory back"
     front.stop()
     assert eager_daemon.client.job(job).outcome == "cancelled"
+
+
+@pytest.mark.nightly("the parts are tested", stays="test_an_engine_beside_training")
+def test_training_that_asks_an_engine(
+    bare: Bare, daemons: Daemons, start: Start, bare_engine: str, workload: type[Workload]
+) -> None:
+    """A trainer and its rollout engine do not fit together, and take turns by what the trainer asks."""
+    daemon = daemons(f"host:{CACHE_MIB + CACHE_MIB // 2}MiB")
+    front = start(daemon, llm=[])
+    training = daemon.submit(workload("rollouts", (front.url, "20")), ballast_mib=CACHE_MIB // 2)
+    assert [training.result()] == bare([workload("rollouts", (bare_engine, "20"))])
 
 
 @pytest.mark.nightly("one more engine", stays="test_an_engine_beside_training")
