@@ -166,6 +166,7 @@ def test_a_front_that_was_killed(eager_daemon: Daemon, start: Start, alone: Answ
     assert front.job("llm") == job and front.engine("llm").report.starts == 0
     eager_daemon.client.wish_engine("llm", "sleep")
     until(lambda: front.engine("llm").moved_out, eager_daemon)
+    assert 0 < eager_daemon.client.job(job).stored_bytes < CACHE_MIB << 19, "what is zero of its cache is not moved"
     assert front.complete("llm", PROMPTS[2]) == alone[PROMPTS[2]], "a request brings its memory back"
     front.stop()
     assert eager_daemon.client.job(job).outcome == "cancelled"

@@ -33,12 +33,13 @@ int cp_host_init(struct cp_host *h, size_t span, int fd) {
   h->state = (uint8_t *)p + span;
   h->shut = cp_zeroed(chunks);
   h->saved = cp_zeroed(chunks * sizeof *h->saved);
+  h->zero = cp_zeroed(chunks * sizeof *h->zero);
   h->room = cp_zeroed(chunks * sizeof *h->room);
   h->fd = fd;
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   h->lock_fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
   h->tables_fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  if (!h->shut || !h->saved || !h->room || h->lock_fd < 0) return -1;
+  if (!h->shut || !h->saved || !h->zero || !h->room || h->lock_fd < 0) return -1;
   h->chunks = chunks;
   return 0;
 }
@@ -50,6 +51,7 @@ void cp_host_end(struct cp_host *h) {
   munmap(h->memory, chunks * CP_CHUNK + chunks);
   munmap(h->shut, chunks);
   munmap(h->saved, chunks * sizeof *h->saved);
+  munmap(h->zero, chunks * sizeof *h->zero);
   munmap(h->room, chunks * sizeof *h->room);
   for (int i = 0; i < 3; i++) syscall(SYS_close, (int[]){h->fd, h->lock_fd, h->tables_fd}[i]);
 }
@@ -92,7 +94,10 @@ void cp_host_mark(struct cp_host *h, size_t chunk, size_t from, size_t to) {
   }
 }
 
-void cp_host_unmark(struct cp_host *h, size_t chunk) { memset(&h->saved[chunk], 0, sizeof h->saved[chunk]); }
+void cp_host_unmark(struct cp_host *h, size_t chunk) {
+  memset(&h->saved[chunk], 0, sizeof h->saved[chunk]);
+  memset(&h->zero[chunk], 0, sizeof h->zero[chunk]);
+}
 
 bool cp_host_taken(const struct cp_host *h) {
   size_t k = cp_host_next(h, 0);
@@ -109,10 +114,14 @@ static size_t find_page(const struct cp_pages *pages, size_t page, bool set) {
   return CP_CHUNK_PAGES;
 }
 
-bool cp_host_run(const struct cp_host *h, size_t chunk, size_t *from, size_t *to) {
-  *from = find_page(&h->saved[chunk], *from, true);
-  *to = find_page(&h->saved[chunk], *from, false);
+static bool find_run(const struct cp_pages *pages, size_t *from, size_t *to) {
+  *from = find_page(pages, *from, true);
+  *to = find_page(pages, *from, false);
   return *from < CP_CHUNK_PAGES;
+}
+
+bool cp_host_run(const struct cp_host *h, size_t chunk, size_t *from, size_t *to) {
+  return find_run(&h->saved[chunk], from, to);
 }
 
 uint64_t cp_host_bytes(const struct cp_host *h, size_t chunk) {
@@ -194,6 +203,21 @@ static void copy_pages(char *restrict to, const char *restrict from, size_t byte
   memcpy(to, from, bytes);
 }
 
+static bool is_zero(const char *page) {
+  return !*(const uint64_t *)(const void *)page && !memcmp(page, page + 8, CP_PAGE - 8);
+}
+
+void cp_host_leave_zeros(struct cp_host *h, size_t chunk, const char *at) {
+  uint64_t left = cp_host_bytes(h, chunk) / CP_PAGE;
+  for (size_t from = 0, to; cp_host_run(h, chunk, &from, &to); from = to)
+    for (size_t page = from; page < to && left > 1; page++)
+      if (is_zero(at + page * CP_PAGE)) {
+        h->saved[chunk].word[page / 64] &= ~(1ull << page % 64);
+        h->zero[chunk].word[page / 64] |= 1ull << page % 64;
+        left--;
+      }
+}
+
 void cp_host_save(struct cp_host *h, size_t chunk, const char *at) {
   char *place = h->memory + chunk * CP_CHUNK;
   for (size_t from = 0, to; cp_host_run(h, chunk, &from, &to); from = to)
@@ -219,12 +243,23 @@ static void populate(const struct cp_host *h, char *from, size_t bytes) {
   cp_madvise(from, bytes, MADV_POPULATE_WRITE); /* where it is not supported the copy faults */
 }
 
+/* Others have used the device buffer since. */
+static void clear(char *from, size_t bytes) {
+  if (bytes >= WORTH_POPULATING * CP_PAGE) {
+    cp_add(&cp_syscalls, 1);
+    if (!cp_madvise(from, bytes, MADV_REMOVE)) return; /* the pages come back when they are used */
+  }
+  memset(from, 0, bytes);
+}
+
 void cp_host_restore(struct cp_host *h, size_t chunk, char *at) {
   const char *place = h->memory + chunk * CP_CHUNK;
   for (size_t from = 0, to; cp_host_run(h, chunk, &from, &to); from = to) {
     populate(h, at + from * CP_PAGE, (to - from) * CP_PAGE);
     copy_pages(at + from * CP_PAGE, place + from * CP_PAGE, (to - from) * CP_PAGE);
   }
+  for (size_t from = 0, to; find_run(&h->zero[chunk], &from, &to); from = to)
+    clear(at + from * CP_PAGE, (to - from) * CP_PAGE);
   uint64_t bytes = cp_host_bytes(h, chunk);
   set_state(h, chunk, CP_IN_DEVICE);
   h->stored -= bytes < h->stored ? bytes : h->stored;

@@ -33,6 +33,7 @@ struct cp_host {
   uint8_t *state;         /* CP_IN_DEVICE or CP_IN_STORE */
   uint8_t *shut;          /* 1: the chunk stays closed when its window is opened */
   struct cp_pages *saved; /* empty for chunks that are in the device */
+  struct cp_pages *zero;  /* pages of chunks in the store that are zero, and are not saved */
   struct cp_span *room;   /* the pages of each chunk whose memory the store has */
   size_t shut_chunks;     /* how many are shut */
   uint64_t stored;        /* bytes in the store */
@@ -69,6 +70,9 @@ uint64_t cp_host_bytes(const struct cp_host *h, size_t chunk);
 
 /* Make sure of the memory for the pages noted. */
 int cp_host_reserve(struct cp_host *h, size_t chunk);
+/* Before that: pages that are zero need neither memory nor copies.  One page stays noted: that is how a chunk that was
+ * saved by this process is told from one that was saved from outside. */
+void cp_host_leave_zeros(struct cp_host *h, size_t chunk, const char *at);
 /* Copy the noted pages of a chunk that lies at `at`; the state byte follows the copy. */
 void cp_host_save(struct cp_host *h, size_t chunk, const char *at);
 void cp_host_restore(struct cp_host *h, size_t chunk, char *at);
