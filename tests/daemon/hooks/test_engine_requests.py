@@ -9,7 +9,7 @@ from carpool.core.events import Event, ServiceBusy
 from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.jobs.table import JobRecord
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, refusal
+from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal
 
 LONG_S = 3600.0
 
@@ -62,3 +62,12 @@ def test_who_reports_what(daemon: Daemon) -> None:
     for job in (engine, other):
         daemon.cancelled(job)
     assert refusal(daemon.post, f"/v1/jobs/{engine}/busy", busy).answer == (409, "ended")
+
+
+def test_a_high_priority_is_for_administrators(make_daemon: Make) -> None:
+    daemon = make_daemon(limits='services = "everyone"\n').started()
+    body = {"argv": ["true"], "cwd": "/", "env": {}, "engine": True}
+    assert as_nobody(daemon, f"daemon.post('/v1/jobs', {body!r})")["id"] > 0
+    asked = f"attempt(lambda: daemon.post('/v1/jobs', {body | {'service': 101}!r}))"
+    assert as_nobody(daemon, asked) == "not_operator"
+    assert daemon.post("/v1/jobs", body | {"service": 101})["id"] > 0

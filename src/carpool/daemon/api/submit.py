@@ -54,6 +54,7 @@ from carpool.protocol.api import (
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import REQUEST_HEADER, parameter_variables
 from carpool.protocol.estimates import AT_SUBMISSION
+from carpool.protocol.models import DEFAULT_PRIORITY
 from carpool.protocol.units import format_size
 
 
@@ -384,6 +385,9 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
         raise RequestError(
             403, "not_operator", text, f'an administrator can allow it: services = "everyone" in {context.home.limits}'
         )
+    if spec.engine and spec.service > DEFAULT_PRIORITY and not administers(context, who):
+        text = f"priorities of engines above {DEFAULT_PRIORITY} are for administrators; this one has {spec.service}"
+        raise RequestError(403, "not_operator", text, "leave the priority out")
 
 
 def check_dependency(context: Context, number: JobId, kind: Dependency, who: Caller) -> None:
