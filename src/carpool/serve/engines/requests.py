@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
 from carpool.serve.oip.errors import WrongInput
 
 _FORM = "multipart/form-data"
-_BOUNDARY = re.compile(r'boundary="?([^";]{1,200})"?')
+_BOUNDARY = re.compile(r'boundary="?([^";\s]{1,200})', re.IGNORECASE)
+_DISPOSITION = re.compile(rb"^content-disposition:(.*)$", re.IGNORECASE | re.MULTILINE)
+_PARAMETER = re.compile(rb';[ \t]*([^\s=;"]{1,100})=("(?:[^"\\]|\\.)*"|[^\s;"]*)')
 
 
 class _Asked(msgspec.Struct):
@@ -19,36 +22,52 @@ class _Asked(msgspec.Struct):
 def asked_model(body: bytes, media: str) -> str:
     """Return the name of the model.  ``media``: the header `Content-Type`.  Raises WrongInput."""
     if media.lower().startswith(_FORM):
-        found = _field(body, media)
-        if found is None:
-            raise WrongInput("the form has no field `model`: GET /v1/models lists the models")
-        return found.decode(errors="replace")
+        begin, end = _place(body, media)
+        return body[begin:end].decode(errors="replace")
     try:
-        return msgspec.json.decode(body, type=_Asked).model
+        model: str = _decoded(body, _Asked).model
     except msgspec.ValidationError:
         raise WrongInput("the request names no `model`: GET /v1/models lists the models") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise WrongInput(f"the body is not JSON: {error}") from None
+    return model
 
 
 def renamed(body: bytes, media: str, model: str) -> bytes:
-    """Return the body with another model; all other values keep their bytes."""
+    """Return the body with another model; all other values keep their bytes.  Raises WrongInput."""
     if media.lower().startswith(_FORM):
-        return _form_pattern(media).sub(lambda found: found[1] + model.encode() + found[3], body, count=1)
-    values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({**values, "model": model})
+        begin, end = _place(body, media)
+        return body[:begin] + model.encode() + body[end:]
+    return msgspec.json.encode({**_decoded(body, dict[str, msgspec.Raw]), "model": model})
 
 
-def _field(body: bytes, media: str) -> bytes | None:
-    found = _form_pattern(media).search(body)
-    return None if found is None else found[2]
+def _decoded(body: bytes, kind: Any) -> Any:
+    """Return a value of JSON.  Raises WrongInput, msgspec.ValidationError."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WrongInput(f"the body is not JSON: {error}") from None
 
 
-def _form_pattern(media: str) -> re.Pattern[bytes]:
-    """Return the pattern of the field `model`: what is before its value, the value, and the line end after it."""
+def _place(body: bytes, media: str) -> tuple[int, int]:
+    """Return where the value of the form's field `model` begins and ends.  Raises WrongInput."""
     boundary = _BOUNDARY.search(media)
     if boundary is None:
         raise WrongInput("the header Content-Type of the form has no boundary")
-    line = re.escape(b"--" + boundary[1].encode())
-    heads = rb'(?:[^\r\n]+\r\n)*?(?i:content-disposition):[^\r\n]*;\s*name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n'
-    return re.compile(rb"(" + line + rb"\r\n" + heads + rb")([^\r\n]{1,200})(\r\n" + line + rb")")
+    line = b"\r\n--" + boundary[1].encode(errors="surrogateescape")
+    begin = -2 if body.startswith(line[2:]) else body.find(line)
+    while begin != -1:
+        begin += len(line)
+        end = body.find(line, begin)
+        blank = body.find(b"\r\n\r\n", begin, end)
+        if end != -1 and blank != -1 and _names_model(body[begin:blank]):
+            return blank + 4, end
+        begin = end
+    raise WrongInput("the form has no field `model`: GET /v1/models lists the models")
+
+
+def _names_model(head: bytes) -> bool:
+    """Whether these are the headers of the field `model`."""
+    found = _DISPOSITION.search(head)
+    named = [] if found is None else [value for name, value in _PARAMETER.findall(found[1]) if name.lower() == b"name"]
+    return [value.strip(b'"') for value in named[:1]] == [b"model"]
