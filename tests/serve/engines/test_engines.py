@@ -264,3 +264,20 @@ async def test_what_users_see_and_wish(fronts: Fronts, monkeypatch: pytest.Monke
     assert (await fronts.complete("two", "a")).status == 200, "a request wakes it up"
     fronts.wishes = {"two": "stop"}
     await until(lambda: fronts.states["two"].state == "off")
+
+
+async def test_a_request_while_another_keeps_its_engine_from_ending(fronts: Fronts) -> None:
+    """It waits for the end of the process, and must not keep it from ending."""
+    fronts.write(one={})
+    await fronts.start()
+    holding = await fronts.began("one", "hold")
+    unloading = asyncio.create_task(fronts.ask("POST", "/api/models/unload/one"))
+    while (await fronts.ask("GET", "/running")).json["running"][0]["state"] != "ending":
+        pass
+    late = asyncio.create_task(fronts.complete("one", "a b c"))
+    while (await fronts.ask("GET", "/running")).json["running"][0]["in_flight"] < 2:
+        pass
+    holding.close()
+    assert (await unloading).status == 200
+    assert (await late).json["choices"][0]["text"] == SAYS
+    assert len(fronts.launcher.jobs) == 2

@@ -80,7 +80,7 @@ def engine_session() -> aiohttp.ClientSession:
 
 
 class Engine:
-    """An engine and its requests: `request` is a block around each, and `ready` starts the process if there is none."""
+    """An engine and its requests: `request` is a block around each, and starts the process if there is none."""
 
     def __init__(self, name: str, spec: EngineSpec, parts: EngineParts) -> None:
         """Make an engine that is off.  Raises StartError if its keys cannot be read."""
@@ -102,7 +102,8 @@ class Engine:
         self._life: asyncio.Task[None] | None = None
         self._up: asyncio.Future[None] | None = None  # done once the process that starts is ready, or is not
         self._over = asyncio.Event()  # the process is to end
-        self._calm = asyncio.Event()  # no request is in flight
+        self._using = 0  # requests that have found the process ready; the others wait for it, or for its end
+        self._calm = asyncio.Event()  # there are none
         self._calm.set()
 
     @property
@@ -111,20 +112,29 @@ class Engine:
         return f"http://{HOST}:{self.port}"
 
     @asynccontextmanager
-    async def request(self) -> AsyncIterator[None]:
-        """Hold the engine for one request.  Raises EngineBusy, ShuttingDown."""
+    async def request(self) -> AsyncIterator[str]:
+        """Hold the engine for one request: start it unless it is ready, and yield its address.
+
+        Raises EngineBusy, EngineLost, EngineStarting, ShuttingDown.
+        """
         if self._closed:
             raise ShuttingDown("the server is stopping")
         if self.in_flight >= self.spec.max_in_flight:
             raise EngineBusy(f"{self.name} has {self.in_flight} requests, which is its limit", RETRY_AFTER_S)
-        self._count(1)
         try:
-            yield
+            self._count(1, 0)
+            await self._ready()
+            self._count(0, 1)
+            try:
+                await self._awake()
+                yield self.url
+            finally:
+                self._count(0, -1)
         finally:
-            self._count(-1)
+            self._count(-1, 0)
 
-    async def ready(self) -> str:
-        """Start the engine unless it is ready, and return its address.  Raises EngineLost, EngineStarting."""
+    async def _ready(self) -> None:
+        """Start the engine unless it is ready.  Raises EngineLost, EngineStarting, ShuttingDown."""
         while self.state != READY:
             if self.state == ENDING and self._life is not None:
                 await asyncio.wait({self._life})
@@ -132,8 +142,6 @@ class Engine:
                 self._begin()
             if self._up is not None:
                 await asyncio.shield(self._up)
-        await self._awake()
-        return self.url
 
     async def sleep(self) -> None:
         """Move the memory of an engine without requests out of its device; the next request brings it back."""
@@ -166,16 +174,14 @@ class Engine:
         self._closed = True
         await self.stop()
 
-    def _count(self, change: int) -> None:
-        self.in_flight += change
+    def _count(self, in_flight: int, using: int) -> None:
+        """Count requests, and let the daemon know whether the engine has any."""
+        self.in_flight += in_flight
+        self._using += using
         self._used_s = asyncio.get_running_loop().time()
-        (self._calm.clear if self.in_flight else self._calm.set)()
-        self._tell()
-
-    def _tell(self) -> None:
-        """Let the daemon know whether the engine has requests."""
-        if self.job is not None and self.state in (STARTING, READY):
-            self._parts.turns.set(self.job.number, self.in_flight > 0 and self.state == READY)
+        (self._calm.clear if self._using else self._calm.set)()
+        if self.job is not None:
+            self._parts.turns.set(self.job.number, self._using > 0)
 
     def _begin(self, job: EngineJob | None = None) -> None:
         """Begin a life, of a new process or a given one.
@@ -260,7 +266,6 @@ class Engine:
         self.state, self.reason, self._failures = READY, "", 0
         self._used_s = asyncio.get_running_loop().time()
         self._parts.announce(self.name, "is ready")
-        self._tell()
         up.set_result(None)
 
     def _has_failed(self, up: asyncio.Future[None], error: CannotStart | ServeError) -> None:

@@ -170,4 +170,5 @@ async def _started(engine: Engine) -> None:
 async def _ready(engine: Engine) -> None:
     """Start an engine without a request: what is wrong has been said where it is started."""
     with suppress(ServeError):
-        await engine.ready()
+        async with engine.request():
+            pass

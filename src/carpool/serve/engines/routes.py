@@ -139,8 +139,7 @@ class EngineRoutes:
         """Answer as the engine does.  Raises ServeError if the engine cannot answer at all."""
         passing = _Passing(self._engines, engine, request)
         try:
-            async with engine.request():
-                url = await engine.ready()
+            async with engine.request() as url:
                 return await passing.answer(f"{url}{target}", self._kept(request.headers, engine), body)
         except ServeError as error:
             passing.ended(error.kind)
