@@ -12,6 +12,7 @@ import pytest
 
 from carpool.serve.oip.errors import StartError
 from tests.serve.fakes import until
+from tests.serve.plain import PlainJob
 
 if TYPE_CHECKING:
     from tests.serve.engines.conftest import Fronts
@@ -281,3 +282,32 @@ async def test_a_request_while_another_keeps_its_engine_from_ending(fronts: Fron
     assert (await unloading).status == 200
     assert (await late).json["choices"][0]["text"] == SAYS
     assert len(fronts.launcher.jobs) == 2
+
+
+async def test_a_request_while_its_engine_is_moved_out(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine goes on after the request has come, however late the pause is."""
+    monkeypatch.setattr("carpool.serve.engines.engines.REPORT_S", 0.02)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    order: list[str] = []
+
+    async def pause(job: PlainJob) -> None:
+        begun.set()
+        await go_on.wait()
+        order.append("pause")
+
+    async def resume(job: PlainJob) -> None:
+        order.append("resume")
+
+    monkeypatch.setattr(PlainJob, "pause", pause)
+    monkeypatch.setattr(PlainJob, "resume", resume)
+    fronts.write(one={})
+    await fronts.start()
+    await fronts.complete("one", "a")
+    fronts.wishes = {"one": "sleep"}
+    await begun.wait()
+    asking = asyncio.create_task(fronts.complete("one", "a"))
+    while (await fronts.ask("GET", "/running")).json["running"][0]["in_flight"] < 1 and not asking.done():
+        pass
+    go_on.set()
+    assert (await asking).status == 200
+    assert order == ["pause", "resume"]

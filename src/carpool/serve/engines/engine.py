@@ -105,6 +105,7 @@ class Engine:
         self._using = 0  # requests that have found the process ready; the others wait for it, or for its end
         self._calm = asyncio.Event()  # there are none
         self._calm.set()
+        self._moving = asyncio.Lock()  # its memory, out or back
 
     @property
     def url(self) -> str:
@@ -145,14 +146,16 @@ class Engine:
 
     async def sleep(self) -> None:
         """Move the memory of an engine without requests out of its device; the next request brings it back."""
-        if self.state == READY and self.job is not None and not self.in_flight:
-            self._asleep = True
-            await self.job.pause()
+        async with self._moving:
+            if self.state == READY and self.job is not None and not self.in_flight:
+                self._asleep = True
+                await self.job.pause()
 
     async def _awake(self) -> None:
-        if self._asleep and self.job is not None:
-            self._asleep = False
-            await self.job.resume()
+        async with self._moving:
+            if self._asleep and self.job is not None:
+                await self.job.resume()
+                self._asleep = False
 
     def take_over(self, job: EngineJob, port: int) -> None:
         """Go on with a process that an earlier front has started."""

@@ -68,6 +68,7 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0  # for one answer of the daemon
 NOT_FOUND = 404
+SERVER_ERROR = 500  # and above: the daemon cannot answer at present
 GPU = "cuda"  # the device kind of GPUs
 POLL_S = 0.5  # between two looks at a worker that has not connected yet
 
@@ -236,14 +237,20 @@ class DaemonJob:
         await self._ask(DaemonClient.pause)
 
     async def resume(self) -> None:
-        """Let a paused job go on."""
-        await self._ask(DaemonClient.resume)
+        """Let a paused job go on; retries while the daemon is away."""
+        while True:
+            if await self._ask(DaemonClient.resume):
+                return
+            await asyncio.sleep(self._daemon.poll_s)
 
-    async def _ask(self, question: Callable[[DaemonClient, int], object]) -> None:
+    async def _ask(self, question: Callable[[DaemonClient, int], object]) -> bool:
+        """Whether the daemon has answered, be it that there is nothing to do."""
         try:
             await self._daemon.ask(lambda client: question(client, self.number))
         except ClientError as error:
             log.debug("%s: %s", self.name, error)
+            return isinstance(error, ApiError) and error.status < SERVER_ERROR
+        return True
 
 
 def _end(info: JobInfo) -> str:
