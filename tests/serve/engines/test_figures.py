@@ -58,3 +58,11 @@ def test_the_last_minute() -> None:
     assert figures.last_minute("one") == (200_000, 1.0)
     clock.now_s += 61
     assert figures.last_minute("one") == (None, 0.0)
+
+
+@pytest.mark.parametrize("media", ["application/json", EVENT_STREAM])
+def test_an_answer_about_streams_has_no_tokens(media: str) -> None:
+    figures, answer = EngineFigures(new_registry(), Clock()), Answer(media, 0.0, Clock())
+    answer.passes(b'{"text": "a stream ends by data: [DONE]"}')
+    figures.ended("one", "200", answer)
+    assert answer.tokens == 0

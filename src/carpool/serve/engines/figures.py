@@ -57,7 +57,7 @@ class Answer:
     def tokens(self) -> int:
         """The number of tokens, as far as the answer shows it."""
         counted = _COUNTED.findall(self._tail)
-        return int(counted[-1]) if counted else self._events - (_DONE in self._tail)
+        return int(counted[-1]) if counted else max(0, self._events - (_DONE in self._tail))
 
     @property
     def token_s(self) -> float | None:
