@@ -6,11 +6,12 @@ are not known here go to the engine all the same: what an engine can do is its o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 from carpool.core.spelling import did_you_mean
@@ -140,7 +141,7 @@ class EngineRoutes:
         passing = _Passing(self._engines, engine, request)
         try:
             async with engine.request() as url:
-                return await passing.answer(f"{url}{target}", self._kept(request.headers, engine), body)
+                return await passing.answer(f"{url}{target}", self._kept(request), body)
         except ServeError as error:
             passing.ended(error.kind)
             raise
@@ -148,12 +149,13 @@ class EngineRoutes:
             passing.ended("client_gone")
             raise
 
-    def _kept(self, headers: Mapping[str, str], engine: Engine) -> list[tuple[str, str]]:
-        """Return the headers for the engine; our own token or key is not among them."""
-        dropped = _OF_CONNECTIONS | {"content-encoding"}
-        if self._token is not None or engine.keys:
-            dropped |= {"authorization"}
-        return [(name, value) for name, value in headers.items() if name.lower() not in dropped]
+    def _kept(self, request: web.Request) -> list[tuple[str, str]]:
+        """Return the headers for the engine; our own token or a key of any engine is not among them."""
+        dropped = {"content-encoding"}
+        header, engines = request.headers.get("Authorization"), self._engines.models().values()
+        if self._token is not None or any(authorized(header, key) for engine in engines for key in engine.keys):
+            dropped.add("authorization")
+        return [(name, value) for name, value in _end_to_end(request.headers) if name.lower() not in dropped]
 
 
 class _Passing:
@@ -202,9 +204,7 @@ class _Passing:
     async def _begun(self, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
         """Return the answer to the client, whose head has been sent."""
         answer = web.StreamResponse(status=upstream.status, reason=upstream.reason)
-        answer.headers.extend(
-            (name, value) for name, value in upstream.headers.items() if name.lower() not in _OF_CONNECTIONS
-        )
+        answer.headers.extend(_end_to_end(upstream.headers))
         if upstream.content_length is not None and self._request.method != "HEAD":
             answer.content_length = upstream.content_length
         await answer.prepare(self._request)
@@ -234,6 +234,13 @@ async def _pieces(upstream: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield piece
     except aiohttp.ClientError:
         raise _Broken from None
+
+
+def _end_to_end(headers: CIMultiDictProxy[str]) -> list[tuple[str, str]]:
+    """Return the headers that do not belong to a connection."""
+    named = {name.strip().lower() for line in headers.getall("Connection", ()) for name in line.split(",")}
+    dropped = _OF_CONNECTIONS | named
+    return [(name, value) for name, value in headers.items() if name.lower() not in dropped]
 
 
 def _described(model: str, engine: Engine) -> dict[str, object]:
