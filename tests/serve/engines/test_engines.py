@@ -311,3 +311,37 @@ async def test_a_request_while_its_engine_is_moved_out(fronts: Fronts, monkeypat
     go_on.set()
     assert (await asking).status == 200
     assert order == ["pause", "resume"]
+
+
+async def test_an_engine_whose_file_has_no_key_is_open_to_nobody(fronts: Fronts) -> None:
+    keys = fronts.directory / "keys"
+    keys.touch(0o600)
+    keys.write_text("# a-long-key-of-ann-s\n\n")
+    fronts.write(one={"keys": "keys"})
+    with pytest.raises(StartError, match="no key in"):
+        await fronts.start()
+    keys.write_text("a-long-key-of-ann-s")
+    await fronts.start()
+    assert (await fronts.complete("one", "a")).status == 404
+
+
+async def test_a_key_is_not_for_other_engines(fronts: Fronts) -> None:
+    keys = fronts.directory / "keys"
+    keys.touch(0o600)
+    keys.write_text("a-long-key-of-ann-s")
+    fronts.write(one={"keys": "keys"}, two={})
+    await fronts.start()
+    body = {"model": "two", "prompt": "echo"}
+    seen = await fronts.ask("POST", "/v1/completions", body, Authorization="Bearer a-long-key-of-ann-s")
+    assert "Authorization" not in seen.json["headers"]
+    seen = await fronts.ask("POST", "/v1/completions", body, Authorization="Bearer of-the-engine")
+    assert seen.json["headers"]["Authorization"] == "Bearer of-the-engine"
+
+
+async def test_headers_of_a_connection_stay_there(fronts: Fronts) -> None:
+    fronts.write(one={})
+    await fronts.start()
+    body = {"model": "one", "prompt": "echo"}
+    headers = {"Connection": "keep-alive, X-Hop", "X-Hop": "1", "X-End": "2"}
+    seen = (await fronts.ask("POST", "/v1/completions", body, **headers)).json["headers"]
+    assert "X-Hop" not in seen and seen["X-End"] == "2"

@@ -27,7 +27,10 @@ def read_token(path: Path) -> str:
 def read_keys(path: Path) -> list[str]:
     """Read keys from a file that only its owner may read: one in each line, # before notes.  Raises StartError."""
     lines = (line.strip() for line in _secrets(path).splitlines())
-    return [_checked(path, line) for line in lines if line and not line.startswith("#")]
+    keys = [_checked(path, line) for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise StartError(f"there is no key in {path}: write one in each line")
+    return keys
 
 
 def _secrets(path: Path) -> str:
