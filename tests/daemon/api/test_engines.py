@@ -68,6 +68,19 @@ def test_wishes(daemon: Daemon, front: Connection) -> None:
     assert unknown.answer == (404, "unknown_engine") and "did you mean 'llama'?" in unknown.hint
 
 
+def test_a_wish_is_for_fronts_that_serve_the_engine_now(daemon: Daemon, front: Connection) -> None:
+    """None is left for a later front: the user has long given up."""
+    with closing(Connection(daemon.socket)) as other:
+        report(other, llama=READY)
+        daemon.post("/v1/engines/llama/stop")
+    until(lambda: names(daemon) == [])
+    assert report(front, llama=READY) == {}
+    with closing(Connection(daemon.socket)) as other:
+        report(other, llama=READY)
+        daemon.post("/v1/engines/llama/stop")
+        assert report(front, llama=READY) == report(other, llama=READY) == {"llama": "stop"}
+
+
 def test_reports_are_bounded(front: Connection) -> None:
     for wrong in (
         READY | {"state": "flying"},

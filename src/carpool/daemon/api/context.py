@@ -229,12 +229,14 @@ class EngineStates(FrontReports[Mapping[str, EngineState]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._wishes: dict[tuple[int, str], Wish] = {}  # by owner and name
+        self._wishes: WeakKeyDictionary[FrontConnection, dict[str, Wish]] = WeakKeyDictionary()
 
     def wish(self, owner: int, name: str, wish: Wish) -> None:
-        """Keep a wish about an engine that a front serves."""
-        self._wishes[owner, name] = wish
+        """Keep a wish about an engine for the fronts that serve it."""
+        for connection, (uid, engines) in self._reports.items():
+            if uid == owner and name in engines:
+                self._wishes.setdefault(connection, {})[name] = wish
 
-    def wishes(self, owner: int, names: Iterable[str]) -> dict[str, Wish]:
-        """Return the wishes about these engines, which are fulfilled from now on."""
-        return {name: self._wishes.pop((owner, name)) for name in names if (owner, name) in self._wishes}
+    def wishes(self, connection: FrontConnection) -> dict[str, Wish]:
+        """Return the wishes since the last report on this connection, which are fulfilled from now on."""
+        return self._wishes.pop(connection, {})

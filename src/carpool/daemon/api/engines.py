@@ -21,10 +21,11 @@ async def report_engines(call: ApiCall) -> object:
 
     The answer has what users have wished of these engines since the last report.
     """
-    report, states, uid = await call.body(EngineReport), call.context.engine_states, call.who.uid
-    if call.request.transport is not None:  # else the front has gone meanwhile
-        states.report(call.request.transport, uid, report.engines)
-    return EngineWishes(states.wishes(uid, report.engines))
+    report, states, front = await call.body(EngineReport), call.context.engine_states, call.request.transport
+    if front is None:  # it has gone meanwhile
+        return EngineWishes()
+    states.report(front, call.who.uid, report.engines)
+    return EngineWishes(states.wishes(front))
 
 
 async def list_engines(call: ApiCall) -> object:
