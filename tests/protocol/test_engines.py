@@ -67,6 +67,8 @@ def test_a_file(tmp_path: Path) -> None:
         (f"[a]\n{CMD}\nstart_timeout = '400d'", "engine a: start_timeout: '400d' is more than a year"),
         (f"[a]\n{CMD}\nmodels = ['']", "engine a: models: '' is not a name of a model"),
         (f"[a]\n{CMD}\nhealth = 'health'", "engine a: health: 'health' is not a path"),
+        (f"[a]\n{CMD}\nkeys = '~nobody-of-this-name/keys'", "'~nobody-of-this-name/keys': no such home"),
+        (f"[a]\n{CMD}\ncwd = '~nobody-of-this-name'", "engine a: cwd: '~nobody-of-this-name': no such home directory"),
         (f"[a]\n{CMD}\nenv = {{'A=' = 'b'}}", "engine a: env: names of variables"),
         (f"[a]\n{CMD}\n[b]\n{CMD}\nmodels = ['a']", "engines a and b both answer to the model 'a'"),
     ],

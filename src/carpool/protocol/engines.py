@@ -14,6 +14,7 @@ import msgspec
 
 from carpool.core.spelling import did_you_mean
 from carpool.protocol.models import DEFAULT_PRIORITY, LARGEST_FIGURE, LONGEST_REASON, check_name
+from carpool.protocol.paths import expanded
 from carpool.protocol.units import positive_time_us
 
 PORT: Final = "{port}"
@@ -160,12 +161,18 @@ def _engine(path: Path, name: str, table: object) -> EngineSpec:
         _check_keys(table)
         spec = msgspec.convert(table, EngineSpec)
         _check_values(spec)
+        keys = None if spec.keys is None else _place("keys", path, spec.keys)
+        return msgspec.structs.replace(spec, cwd=_place("cwd", path, spec.cwd or ""), keys=keys)
     except ValueError as error:
         raise ValueError(f"{path}: engine {name}: {_plainly(error)}") from None
-    directory = path.absolute().parent
-    cwd = str(directory / Path(spec.cwd or "").expanduser())
-    keys = None if spec.keys is None else str(directory / Path(spec.keys).expanduser())
-    return msgspec.structs.replace(spec, cwd=cwd, keys=keys)
+
+
+def _place(key: str, path: Path, text: str) -> str:
+    """Return a path that is written in the file, as seen from its directory.  Raises ValueError."""
+    try:
+        return str(path.absolute().parent / expanded(text))
+    except FileNotFoundError as error:
+        raise ValueError(f"{key}: {text!r}: {error.strerror}") from None
 
 
 def _check_keys(table: Mapping[str, Any]) -> None:
