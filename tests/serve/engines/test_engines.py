@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
+from carpool.protocol.engines import EngineState, EngineWishes
 from carpool.serve.oip.errors import StartError
 from tests.serve.fakes import until
 from tests.serve.plain import PlainJob
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.serve.engines.conftest import Fronts
 
 SAYS = "one: a b c"
@@ -345,3 +349,43 @@ async def test_headers_of_a_connection_stay_there(fronts: Fronts) -> None:
     headers = {"Connection": "keep-alive, X-Hop", "X-Hop": "1", "X-End": "2"}
     seen = (await fronts.ask("POST", "/v1/completions", body, **headers)).json["headers"]
     assert "X-Hop" not in seen and seen["X-End"] == "2"
+
+
+async def test_a_file_that_is_being_written(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor may empty the file, or move it away, before it writes it."""
+    monkeypatch.setattr("carpool.serve.engines.engines.REPORT_S", 0.02)
+    fronts.write(one={})
+    text, looks, seen = fronts.file.read_text(), itertools.count(), 0
+
+    def report(states: Mapping[str, EngineState]) -> EngineWishes:
+        nonlocal seen
+        fronts.states, seen = states, next(looks)
+        if seen < 10:
+            fronts.file.write_text("" if seen % 2 == 0 else text)
+        return EngineWishes()
+
+    monkeypatch.setattr(fronts, "_report", report)
+    await fronts.start()
+    await fronts.complete("one", "a")
+    await until(lambda: seen > 9)
+    assert (await fronts.ask("GET", "/running")).json["running"][0]["state"] == "ready"
+    fronts.write(two={})
+    await until(lambda: list(fronts.states) == ["two"])
+
+
+async def test_an_engine_that_is_removed_ends_before_the_front(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carpool.serve.engines.engines.REPORT_S", 0.02)
+    begun, cancel = asyncio.Event(), PlainJob.cancel
+
+    async def slowly(job: PlainJob) -> None:
+        begun.set()
+        await asyncio.sleep(0.2)
+        await cancel(job)
+
+    monkeypatch.setattr(PlainJob, "cancel", slowly)
+    fronts.write(one={"preload": True})
+    await fronts.start()
+    await until(lambda: "engine one is ready" in fronts.lines)
+    fronts.file.write_text("")
+    await begun.wait()
+    await fronts.stop()

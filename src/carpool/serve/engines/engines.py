@@ -47,7 +47,8 @@ class Engines:
         self._engines: dict[str, Engine] = {}
         self._models: dict[str, Engine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._written = _written(file)
+        self._ending: set[asyncio.Task[None]] = set()  # of engines that the file no longer has
+        self._written = self._seen = _written(file)
         self._update(_read(file))
 
     async def take_over(self) -> None:
@@ -68,7 +69,7 @@ class Engines:
         """End all engines."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+                await asyncio.gather(*self._ending, *(engine.close() for engine in self._engines.values()))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -90,9 +91,12 @@ class Engines:
             await asyncio.sleep(REPORT_S)
 
     def _follow(self) -> None:
-        """Read the file again if it has changed; with a mistake in it everything stays as it is."""
-        written = _written(self._file)
-        if written == self._written:
+        """Read the file again if it has changed since the last look but one, and nobody writes it now.
+
+        With a mistake in it everything stays as it is.
+        """
+        seen, self._seen = self._seen, _written(self._file)
+        if (written := self._seen) != seen or written == self._written:
             return
         self._written = written
         try:
@@ -106,7 +110,7 @@ class Engines:
         new = [Engine(name, spec, self._parts) for name, spec in specs.items() if name not in kept]
         for engine in [each for name, each in self._engines.items() if name not in kept]:
             self.figures.forget(engine)
-            self._spawn(engine.close())
+            self._spawn(engine.close(), self._ending)
         self._engines = {each.name: each for each in (*kept.values(), *new)}
         self._models = {model: each for each in self._engines.values() for model in model_names(each.name, each.spec)}
         for engine in new:
@@ -139,10 +143,10 @@ class Engines:
             url=url,
         )
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _spawn(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]] | None = None) -> None:
+        task, tasks = asyncio.create_task(work), self._tasks if tasks is None else tasks
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
 
 def _read(file: Path) -> dict[str, EngineSpec]:
@@ -152,13 +156,13 @@ def _read(file: Path) -> dict[str, EngineSpec]:
         return {}
 
 
-def _written(file: Path) -> tuple[int, int]:
+def _written(file: Path) -> tuple[int, ...]:
     """Return what differs when a file has been written."""
     try:
         status = file.stat()
     except OSError:
-        return (0, 0)
-    return (status.st_mtime_ns, status.st_size)
+        return ()
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 async def _started(engine: Engine) -> None:
