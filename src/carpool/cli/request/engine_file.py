@@ -23,7 +23,7 @@ def add_engine(path: Path, name: str, keys: Keys, *, replace: bool) -> EngineSpe
         if not replace:
             raise Problem(Exit.USAGE, "engine_exists", f"{path} has an engine {name}", "replace it: --replace")
         text = _without(path, text, name)
-    lines = [f"[{_key(name)}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+    lines = [f"[{_key(name)}]", *(f"{key} = {_value(value)}" for key, value in keys.items())]
     _write(path, f"{text.rstrip()}\n\n" if text.strip() else "", "\n".join(lines) + "\n")
     return _engines(path)[name]
 
@@ -53,13 +53,16 @@ def _text(path: Path) -> str:
 def _without(path: Path, text: str, name: str) -> str:
     """Return the text without a table.  Raises Problem if that cannot be done by lines."""
     head = rf"\[\s*({re.escape(name)}|\"{re.escape(name)}\"|'{re.escape(name)}')\s*[\].]"
-    kept, inside = [], False
+    kept: list[str] = []
+    notes: list[str] = []  # perhaps of the next table
+    inside = False
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("["):
             inside = re.match(head, line.lstrip()) is not None
         if not inside:
-            kept.append(line)
-    left, wanted = "".join(kept), tomllib.loads(text)
+            kept += [*notes, line]
+        notes = [*notes, line] if inside and line.lstrip()[:1] in ("", "#") else []
+    left, wanted = "".join(kept + notes), tomllib.loads(text)
     del wanted[name]
     try:
         if tomllib.loads(left) == wanted:
@@ -71,14 +74,19 @@ def _without(path: Path, text: str, name: str) -> str:
 
 def _write(path: Path, before: str, table: str) -> None:
     """Write the file at once, readable by its owner only: variables of engines may be secrets.  Raises Problem."""
+    path = path.resolve()  # a link stays one
     try:
+        data = (before + table).encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
-            file.write(before + table)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(data)
         _check(Path(file.name), path)
         Path(file.name).replace(path)
     except OSError as error:
         raise Problem(Exit.FAILED, "cannot_write", f"{path} cannot be written: {error.strerror}") from None
+    except UnicodeEncodeError as error:
+        text = f"{error.object[error.start :][:20]!r} cannot be written as text"
+        raise Problem(Exit.USAGE, "bad_engines", text) from None
 
 
 def _check(written: Path, path: Path) -> None:
@@ -93,3 +101,8 @@ def _check(written: Path, path: Path) -> None:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _value(value: object) -> str:
+    """Return a value in TOML, whose texts are those of JSON but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -61,6 +61,34 @@ def test_what_people_have_written_stays(carpool: Cli, file: Path) -> None:
     assert list(found) == ["a", "b"] and "env" not in found["b"] and file.read_text().startswith("# ours\n[a] # first")
 
 
+def test_all_letters_can_be_written(carpool: Cli, file: Path, tmp_path: Path) -> None:
+    (where := tmp_path / "\N{GRINNING FACE}").mkdir()
+    carpool.ok("engine", "add", "a", "--model", "\N{GRINNING FACE}\u00e9", *COMMAND, '"\x7f\n', cwd=where)
+    (engine,) = tomllib.loads(file.read_text()).values()
+    assert engine["cwd"] == str(where) and engine["models"] == ["\N{GRINNING FACE}\u00e9"]
+    assert engine["cmd"][-1] == '"\x7f\n'
+    refused = carpool("engine", "add", "b", *COMMAND, "\udcff")
+    assert refused.returncode == Exit.USAGE and "cannot be written as text" in refused.stderr
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+def test_a_link_to_the_file_stays(carpool: Cli, file: Path, tmp_path: Path) -> None:
+    """People keep the file elsewhere, under version control."""
+    file.parent.mkdir()
+    (kept := tmp_path / "kept.toml").write_text("# ours\n")
+    file.symlink_to(kept)
+    carpool.ok("engine", "add", "a", *COMMAND)
+    assert file.is_symlink() and kept.read_text().startswith("# ours\n\n[a]\n")
+
+
+def test_notes_before_the_next_table_stay(carpool: Cli, file: Path) -> None:
+    file.parent.mkdir()
+    other = '\n# of b\n\n[b]\ncmd = "serve {port}"\n# the end\n'
+    file.write_text(f'# of a\n[a]\n# in a\ncmd = "serve {{port}}"\n[a.env]\nX = "1"\n{other}')
+    carpool.ok("engine", "rm", "a")
+    assert file.read_text() == f"# of a\n{other}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
