@@ -166,6 +166,17 @@ def test_a_start_is_waited_for(standin: StandIn, carpool: Cli) -> None:
     assert refused.returncode == Exit.FAILED and "engine llama does not start: exit code 1" in refused.stderr
 
 
+def test_an_engine_that_was_starting_anyhow(standin: StandIn, carpool: Cli) -> None:
+    Serving(standin, {"state": "starting", "starts": 2}, {"state": "off", "starts": 2, "reason": "exit code 1"})
+    refused = carpool("engine", "start", "llama")
+    assert refused.returncode == Exit.FAILED and "engine llama does not start: exit code 1" in refused.stderr
+
+
+def test_an_engine_that_a_request_starts_again_at_once(standin: StandIn, carpool: Cli) -> None:
+    Serving(standin, {"state": "ready", "starts": 2}, {"state": "ending", "starts": 2}, {"state": "ready", "starts": 3})
+    assert carpool.ok("engine", "stop", "llama") == "engine llama was stopped, and a request has started it again\n"
+
+
 def test_other_wishes(standin: StandIn, carpool: Cli) -> None:
     Serving(standin, {"state": "ready"}, {"state": "ending"}, {"state": "off"})
     assert carpool.ok("engine", "stop", "llama") == "engine llama is off\n"

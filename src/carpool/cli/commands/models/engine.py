@@ -24,7 +24,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.engines import OFF, READY, EngineInfo, EngineList, Wish
+from carpool.protocol.engines import OFF, READY, STARTING, EngineInfo, EngineList, Wish
 from carpool.protocol.models import check_name
 from carpool.protocol.paths import engines_file, expanded
 from carpool.protocol.units import format_size
@@ -200,10 +200,13 @@ def _wish(home: Path, as_json: bool, name: str, wish: Wish, owner: int | None) -
     """Wish, and wait until it is so.  Raises Problem if the engine does not start."""
     whose, wanted = os.geteuid() if owner is None else owner, READY if wish == "start" else OFF
     with DaemonClient(home) as client:
-        starts = client.wish_engine(name, wish, owner=owner).report.starts
+        before = client.wish_engine(name, wish, owner=owner).report
         while (info := _found(client, name, whose)).report.state != wanted:
-            if wish == "start" and info.report.state == OFF and info.report.starts > starts:
+            again = info.report.starts > before.starts
+            if wish == "start" and info.report.state == OFF and (again or before.state == STARTING):
                 raise Problem(Exit.FAILED, "engine_failed", f"engine {name} does not start: {info.report.reason}")
+            if wish == "stop" and again:
+                return answer(as_json, info, lambda: [f"engine {name} was stopped, and a request has started it again"])
             time.sleep(LOOK_S)
     return answer(as_json, info, lambda: [f"engine {name} is {wanted}"])
 
