@@ -389,3 +389,12 @@ async def test_an_engine_that_is_removed_ends_before_the_front(fronts: Fronts, m
     fronts.file.write_text("")
     await begun.wait()
     await fronts.stop()
+
+
+@pytest.mark.parametrize("path", ["/unload", "/upstream/one/v1/models", "/v1/models"])
+async def test_pages_of_other_sites_end_no_engine(fronts: Fronts, path: str) -> None:
+    """A picture in a page has no Origin."""
+    fronts.write(one={})
+    await fronts.start()
+    assert (await fronts.ask("GET", path, **{"Sec-Fetch-Site": "cross-site"})).status == 403
+    assert (await fronts.ask("GET", path, **{"Sec-Fetch-Site": "same-origin"})).status != 403

@@ -2,7 +2,8 @@
 
 A page in a browser on this host can send requests to 127.0.0.1, and through a name of its own that resolves there it
 can also read the answers.  Browsers state in `Host` which name was asked, and in `Origin` whose page asks: without a
-token, both have to name this machine.
+token, both have to name this machine.  A picture or a link has no `Origin`; for those, browsers state in
+`Sec-Fetch-Site` that it is another site's.
 """
 
 from __future__ import annotations
@@ -73,13 +74,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_origin(hosts: Sequence[str], origins: Sequence[str]) -> None:
-    """Check all headers `Host` and `Origin` of a request.  Raises WrongOrigin."""
+def check_origin(hosts: Sequence[str], origins: Sequence[str], sites: Sequence[str] = ()) -> None:
+    """Check all headers `Host`, `Origin` and `Sec-Fetch-Site` of a request.  Raises WrongOrigin."""
     hint = "without a token only this machine's own names are served: ask 127.0.0.1, or use --token-file"
     if not hosts or not all(_names_loopback(f"//{host}") for host in hosts):
         raise WrongOrigin(f"the header Host is {', '.join(map(repr, hosts)) or 'missing'}; {hint}")
     if not all(map(_names_loopback, origins)):
         raise WrongOrigin(f"the header Origin is {', '.join(map(repr, origins))}; {hint}")
+    if "cross-site" in sites:
+        raise WrongOrigin(f"a page of another site asks; {hint}")
 
 
 def _names_loopback(url: str) -> bool:

@@ -192,7 +192,7 @@ class Endpoint:
         """
         token = self._options.token
         if token is None:
-            check_origin(request.headers.getall("Host", ()), request.headers.getall("Origin", ()))
+            check_origin(*(request.headers.getall(name, ()) for name in ("Host", "Origin", "Sec-Fetch-Site")))
         elif request.path not in OPEN_PATHS and not self._is_admitted(request, token):
             raise NotAuthorized("the header `Authorization: Bearer TOKEN` is missing, or its token is wrong")
 
