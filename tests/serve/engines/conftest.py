@@ -36,7 +36,7 @@ class Fronts:
         self.states: Mapping[str, EngineState] = {}  # as reported
         self.wishes: dict[str, Wish] = {}  # of users, for the next report
         self.url = ""
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE_S))
 
@@ -62,7 +62,7 @@ class Fronts:
             engines=EngineDaemon(self.launcher, lambda job, busy: self.told.append((job, busy)), self._report),
         )
         serving = FrontOptions(home="", port=0, store_bytes=1 << 20, engines_file=str(self.file), **options)
-        self._task = asyncio.create_task(serve(serving, parts, self._stopping, self.lines.append))
+        self._task = asyncio.create_task(serve(serving, parts, self.stopping, self.lines.append))
         await until(lambda: self._task.done() or self.lines)
         if self._task.done():
             self._task.result()
@@ -84,11 +84,12 @@ class Fronts:
         body = {"model": model, "prompt": prompt, "stream": True}
         return await self._client.post(f"{self.url}/v1/completions", json=body)
 
-    async def stop(self) -> None:
-        self._stopping.set()
+    async def stop(self, close: bool = True) -> None:
+        self.stopping.set()
         if self._task is not None:
             await self._task
-        await self._client.close()
+        if close:
+            await self._client.close()
         assert all(job.process.returncode is not None for job in self.launcher.jobs)
 
 

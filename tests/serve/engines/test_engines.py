@@ -391,6 +391,19 @@ async def test_an_engine_that_is_removed_ends_before_the_front(fronts: Fronts, m
     await fronts.stop()
 
 
+async def test_a_front_that_stops_takes_no_more_requests(fronts: Fronts) -> None:
+    fronts.write(one={}, two={})
+    await fronts.start()
+    holding = await fronts.began("one", "hold")
+    await fronts.complete("two", "a")
+    stopping = asyncio.create_task(fronts.stop(close=False))
+    while (late := await fronts.complete("two", "a")).status == 200:
+        pass
+    assert late.status == 503 and late.json["error"]["code"] == "shutting_down"
+    holding.close()
+    await stopping
+
+
 @pytest.mark.parametrize("path", ["/unload", "/upstream/one/v1/models", "/v1/models"])
 async def test_pages_of_other_sites_end_no_engine(fronts: Fronts, path: str) -> None:
     """A picture in a page has no Origin."""

@@ -155,6 +155,8 @@ class Endpoint:
         """Return the handler of requests that are answered before the server stops."""
 
         async def counted(request: web.Request) -> web.StreamResponse:
+            if self._stopping:
+                raise ShuttingDown("the server is stopping")
             self._in_flight += 1
             self._idle.clear()
             try:
@@ -258,8 +260,6 @@ class Endpoint:
         try:
             model = self._model(request)
             name = model.name
-            if self._stopping:
-                raise ShuttingDown("the server is stopping")
             asked = await self._asked(request, model, held)
             message = encode_response(asked, await self._backend.infer(asked))
         except (Exception, asyncio.CancelledError) as error:
