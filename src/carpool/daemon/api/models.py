@@ -1,4 +1,4 @@
-"""Registered models: added, listed, shown and removed, and what their owner's fronts report of them.
+"""Registered models: added, listed, shown and removed, and what their owner's fronts report of them; and engines.
 
 Only administrators see models of others.
 """
@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from carpool.core.model import JobId
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.quotas import check_model_room
+from carpool.daemon.jobs.info import job_info
 from carpool.daemon.journal.models import RegisteredModel
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.display import user_name
+from carpool.protocol.engines import WISHES, EngineInfo, EngineList, EngineReport, EngineState, EngineWishes
 from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,
@@ -144,3 +147,59 @@ def _knows(context: Context, who: Caller, model: RegisteredModel) -> bool:
 def _unknown(name: str, known: Sequence[str] = ()) -> RequestError:
     hint = f"{did_you_mean(name, known)}carpool model ls lists them"
     return RequestError(404, "unknown_model", f"there is no model {name!r}", hint)
+
+
+# Engines: nothing of them is kept; a report counts as long as its connection is open, and a wish until the next report
+
+
+async def report_engines(call: ApiCall) -> object:
+    """Record a front's report of its engines, valid until its next report on this connection, or the connection's end.
+
+    The answer has what users have wished of these engines since the last report.
+    """
+    report, states, front = await call.body(EngineReport), call.context.engine_states, call.request.transport
+    if front is None:  # it has gone meanwhile
+        return EngineWishes()
+    states.report(front, call.who.uid, report.engines)
+    return EngineWishes(states.wishes(front))
+
+
+async def list_engines(call: ApiCall) -> object:
+    """List the engines that fronts serve, by name; those of others if users may see others' jobs."""
+    return EngineList(sorted(_visible_engines(call), key=lambda each: (each.name, each.owner)))
+
+
+async def wish_engine(call: ApiCall) -> object:
+    """Pass a wish on to the front of an engine: to start it, to end its process, or to move its memory out.
+
+    ``owner``: whose engine, for administrators; by default the caller's own.
+    """
+    name, owner = call.path("name"), call.number("owner", call.who.uid, _LARGEST_UID)
+    wish = next((each for each in WISHES if each == call.path("wish")), None)
+    if wish is None:
+        raise RequestError(404, "unknown_wish", f"{call.path('wish')!r} is none of {', '.join(WISHES)}")
+    visible = _visible_engines(call)
+    found = next((each for each in visible if (each.name, each.owner) == (name, owner)), None)
+    if found is None:
+        hint = f"{did_you_mean(name, [each.name for each in visible])}carpool engine ls lists them"
+        raise RequestError(404, "unknown_engine", f"no `carpool serve` has an engine {name!r}", hint)
+    if call.who.uid != owner and not administers(call.context, call.who):
+        raise RequestError(403, "not_owner", f"engine {name!r} belongs to another user", "ask an administrator")
+    call.context.engine_states.wish(owner, name, wish)
+    return found
+
+
+def _visible_engines(call: ApiCall) -> list[EngineInfo]:
+    """Return the engines that the caller may know of."""
+    present = call.context.engine_states.present()
+    known = [(uid, engines) for uid, engines in present if call.sight.knows(uid)]
+    return [_engine_info(call.context, uid, name, state) for uid, engines in known for name, state in engines.items()]
+
+
+def _engine_info(context: Context, uid: int, name: str, state: EngineState) -> EngineInfo:
+    """Return an engine with what is known of its job; a front is not believed about jobs of others."""
+    job = None if state.job is None else context.jobs.live.get(JobId(state.job))
+    if job is None or job.owner != uid:
+        return EngineInfo(name, uid, state)
+    info = job_info(job, None)
+    return EngineInfo(name, uid, state, info.device, info.persistent_bytes, info.offloaded)

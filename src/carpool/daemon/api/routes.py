@@ -15,7 +15,6 @@ import carpool
 from carpool.daemon.api import (
     admin,
     devices,
-    engines,
     history,
     job_control,
     jobs,
@@ -159,12 +158,12 @@ ROUTES: tuple[Route, ...] = (
         ModelEnvironment,
         query=("owner",),
     ),
-    Route("GET", "/v1/engines", engines.list_engines, "List engines", EngineList),
-    Route("PUT", "/v1/engines", engines.report_engines, "Report states of engines", EngineWishes, EngineReport),
+    Route("GET", "/v1/engines", models.list_engines, "List engines", EngineList),
+    Route("PUT", "/v1/engines", models.report_engines, "Report states of engines", EngineWishes, EngineReport),
     Route(
         "POST",
         "/v1/engines/{name}/{wish}",
-        engines.wish_engine,
+        models.wish_engine,
         "Control an engine",
         EngineInfo,
         query=("owner",),
