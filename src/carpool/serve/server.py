@@ -97,7 +97,7 @@ async def _engines(
 
     turns = EngineTurns(parts.engines.set_busy)
     async with engine_session() as session:
-        shared = EngineParts(parts.engines.launcher, turns, session, dict(os.environ), announce)
+        shared = EngineParts(parts.engines.launcher, turns, session, _environment(), announce)
         try:
             engines = Engines(Path(serving.engines_file), shared, EngineFigures(metrics.registry), parts.engines.report)
         except ValueError as error:
@@ -107,6 +107,15 @@ async def _engines(
             yield [engines]
         finally:
             await engines.close()
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables for engines, without those that are not text, which JSON cannot carry."""
+    return {name: value for name, value in os.environ.items() if (text := name + value) == _as_text(text)}
+
+
+def _as_text(value: str) -> str:
+    return value.encode(errors="replace").decode()
 
 
 def _routes(engines: Engines, options: EndpointOptions) -> Callable[[Bodies], EngineRoutes]:

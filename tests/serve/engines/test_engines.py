@@ -14,11 +14,12 @@ import pytest
 from carpool.protocol.engines import EngineState, EngineWishes
 from carpool.serve.oip.errors import StartError
 from tests.serve.fakes import until
-from tests.serve.plain import PlainJob
+from tests.serve.plain import PlainJob, PlainLauncher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from carpool.protocol.api import SubmitRequest
     from tests.serve.engines.conftest import Fronts
 
 SAYS = "one: a b c"
@@ -411,3 +412,34 @@ async def test_pages_of_other_sites_end_no_engine(fronts: Fronts, path: str) -> 
     await fronts.start()
     assert (await fronts.ask("GET", path, **{"Sec-Fetch-Site": "cross-site"})).status == 403
     assert (await fronts.ask("GET", path, **{"Sec-Fetch-Site": "same-origin"})).status != 403
+
+
+async def test_a_start_that_fails_in_another_way(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client hears of it, and the next start waits, as after others that fail."""
+
+    async def submit(launcher: PlainLauncher, request: SubmitRequest) -> PlainJob:
+        raise ValueError("it cannot be written")
+
+    monkeypatch.setattr(PlainLauncher, "submit", submit)
+    fronts.write(one={})
+    await fronts.start()
+    for says in ("it cannot be written", "one does not start: "):
+        answer = await fronts.complete("one", "a")
+        assert answer.status == 502 and says in answer.json["error"]["message"]
+
+
+async def test_a_variable_that_is_not_text_is_left_out(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[SubmitRequest] = []
+    submit = PlainLauncher.submit
+
+    async def noted(launcher: PlainLauncher, request: SubmitRequest) -> PlainJob:
+        seen.append(request)
+        return await submit(launcher, request)
+
+    monkeypatch.setattr(PlainLauncher, "submit", noted)
+    monkeypatch.setenv("ODD", "\udcff")
+    monkeypatch.setenv("EVEN", "\u00e9?")
+    fronts.write(one={})
+    await fronts.start()
+    await fronts.complete("one", "a")
+    assert "ODD" not in seen[0].env and seen[0].env["EVEN"] == "\u00e9?"

@@ -211,7 +211,7 @@ class Engine:
             await self._healthy(ended)
             self._is_ready(up)
             self._note_end(await self._served(ended))
-        except (CannotStart, ServeError) as error:
+        except (CannotStart, ServeError, OSError, ValueError) as error:
             self._has_failed(up, error)
         finally:
             if not up.done():
@@ -271,7 +271,7 @@ class Engine:
         self._parts.announce(self.name, "is ready")
         up.set_result(None)
 
-    def _has_failed(self, up: asyncio.Future[None], error: CannotStart | ServeError) -> None:
+    def _has_failed(self, up: asyncio.Future[None], error: Exception) -> None:
         self.reason = str(error)
         if not self._over.is_set():  # it has not been stopped
             self._failures += 1
