@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from carpool.protocol.engines import EngineState, EngineWishes
 from carpool.serve.oip.errors import StartError
@@ -443,3 +444,24 @@ async def test_a_variable_that_is_not_text_is_left_out(fronts: Fronts, monkeypat
     await fronts.start()
     await fronts.complete("one", "a")
     assert "ODD" not in seen[0].env and seen[0].env["EVEN"] == "\u00e9?"
+
+
+async def test_an_engine_that_dies_as_its_client_leaves(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is counted once."""
+    write, written = web.StreamResponse.write, asyncio.Event()
+
+    async def gone(answer: web.StreamResponse, data: bytes) -> None:
+        if b"engine_lost" in data:
+            written.set()
+            raise aiohttp.ClientConnectionResetError("the client is gone")
+        await write(answer, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", gone)
+    fronts.write(one={})
+    await fronts.start()
+    asking = asyncio.create_task(fronts.complete("one", "die", stream=True))
+    await written.wait()
+    asking.cancel()
+    lines = (await fronts.ask("GET", "/metrics")).body.decode().splitlines()
+    counted = [line for line in lines if line.startswith("carpool_engine_requests_total{")]
+    assert counted == ['carpool_engine_requests_total{engine="one",result="client_gone"} 1.0']

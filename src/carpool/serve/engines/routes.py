@@ -213,13 +213,13 @@ class _Passing:
     async def _broken(self, answer: web.StreamResponse, streams: bool) -> web.StreamResponse:
         """End an answer whose engine has died: a stream by an event that says so, another in its midst."""
         text = f"{self._engine.name} has ended in the middle of its answer"
-        self.ended(EngineLost.kind)
         if streams:
             error = msgspec.json.encode(_error(EngineLost.status, EngineLost.kind, text))
             await answer.write(b"data: " + error + b"\n\n")
             await answer.write_eof()
         elif self._request.transport is not None:
             self._request.transport.abort()
+        self.ended(EngineLost.kind)
         return answer
 
 
