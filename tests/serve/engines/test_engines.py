@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from carpool.protocol.engines import EngineState, EngineWishes
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.engines import EngineState, EngineWishes, read_engines
+from carpool.serve.engines.engine import _free_port
 from carpool.serve.oip.errors import StartError
 from tests.serve.fakes import until
 from tests.serve.plain import PlainJob, PlainLauncher
@@ -20,7 +24,6 @@ from tests.serve.plain import PlainJob, PlainLauncher
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from carpool.protocol.api import SubmitRequest
     from tests.serve.engines.conftest import Fronts
 
 SAYS = "one: a b c"
@@ -465,3 +468,24 @@ async def test_an_engine_that_dies_as_its_client_leaves(fronts: Fronts, monkeypa
     lines = (await fronts.ask("GET", "/metrics")).body.decode().splitlines()
     counted = [line for line in lines if line.startswith("carpool_engine_requests_total{")]
     assert counted == ['carpool_engine_requests_total{engine="one",result="client_gone"} 1.0']
+
+
+async def test_an_engine_that_an_earlier_front_has_moved_out(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[int] = []
+
+    async def left(launcher: PlainLauncher) -> list[tuple[SimpleNamespace, PlainJob]]:
+        request = SubmitRequest(spec.argv(port), "/", dict(os.environ), name="one")
+        return [(SimpleNamespace(name="one", command=request.argv), await launcher.submit(request))]
+
+    async def resume(job: PlainJob) -> None:
+        resumed.append(job.number)
+
+    monkeypatch.setattr(PlainLauncher, "left", left)
+    monkeypatch.setattr(PlainJob, "resume", resume)
+    fronts.write(one={})
+    spec, port = read_engines(fronts.file)["one"], _free_port()
+    await fronts.start()
+    for _ in range(2):
+        assert (await fronts.complete("one", "a")).status == 200
+    (job,) = fronts.launcher.jobs
+    assert resumed == [job.number]

@@ -159,7 +159,7 @@ class Engine:
 
     def take_over(self, job: EngineJob, port: int) -> None:
         """Go on with a process that an earlier front has started."""
-        self.port = port
+        self.port, self._asleep = port, True  # perhaps: the first request makes sure
         self._begin(job)
 
     def may_start(self) -> None:
