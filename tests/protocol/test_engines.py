@@ -70,6 +70,7 @@ def test_a_file(tmp_path: Path) -> None:
         (f"[a]\n{CMD}\nkeys = '~nobody-of-this-name/keys'", "'~nobody-of-this-name/keys': no such home"),
         (f"[a]\n{CMD}\ncwd = '~nobody-of-this-name'", "engine a: cwd: '~nobody-of-this-name': no such home directory"),
         (f"[a]\n{CMD}\nenv = {{'A=' = 'b'}}", "engine a: env: names of variables"),
+        (f"[a]\n{CMD}\nmodels = {[str(number) for number in range(1001)]}", "has 1001 models, more than 1000"),
         (f"[a]\n{CMD}\n[b]\n{CMD}\nmodels = ['a']", "engines a and b both answer to the model 'a'"),
     ],
 )

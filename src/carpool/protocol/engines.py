@@ -27,7 +27,7 @@ ENDING: Final = "ending"
 EngineStateName = Literal["off", "starting", "ready", "ending"]
 Wish = Literal["start", "stop", "sleep"]
 WISHES: tuple[Wish, ...] = ("start", "stop", "sleep")
-MOST_ENGINES = 1000  # of a front
+MOST_ENGINES = 1000  # of a front, and models of all its engines
 MOST_IN_FLIGHT = 64
 LONGEST_MODEL = 200  # letters of a model's name
 ModelName = Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)]
@@ -207,12 +207,14 @@ def _check_command(spec: EngineSpec) -> None:
 
 
 def _check_models(path: Path, specs: Mapping[str, EngineSpec]) -> None:
-    """Raise ValueError if two engines answer to one name."""
+    """Raise ValueError if two engines answer to one name, or if there are more than the daemon hears of."""
     owners: dict[str, str] = {}
     for name, spec in specs.items():
         for model in model_names(name, spec):
             if (other := owners.setdefault(model, name)) != name:
                 raise ValueError(f"{path}: engines {other} and {name} both answer to the model {model!r}")
+    if len(owners) > MOST_ENGINES:
+        raise ValueError(f"{path} has {len(owners)} models, more than {MOST_ENGINES}")
 
 
 def _about(key: str, check: Callable[[], object]) -> None:
