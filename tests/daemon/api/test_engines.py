@@ -93,6 +93,19 @@ def test_reports_are_bounded(front: Connection) -> None:
     assert refusal(report, front, **{f"e{number}": READY for number in range(1001)}).answer[0] == 400
 
 
+def test_engines_of_one_user_are_bounded(daemon: Daemon, front: Connection) -> None:
+    """Everyone can list them."""
+    models = [f"m{number}" for number in range(600)]
+    report(front, one=READY | {"models": models})
+    report(front, two=READY | {"models": models})
+    with closing(Connection(daemon.socket)) as other:
+        assert refusal(report, other, three=READY | {"models": models}).answer == (429, "too_many_engines")
+        report(other, three=READY)
+    assert refusal(report, front, one=READY | {"models": models}, two=READY | {"models": models}).answer[0] == 429
+    until(lambda: names(daemon) == [])
+    report(front, two=READY | {"models": models})
+
+
 def test_engines_of_others(make_daemon: Make) -> None:
     """Everyone may ask them, so everyone sees them; only their owner and administrators control them."""
     daemon = make_daemon().started()

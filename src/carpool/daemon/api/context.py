@@ -34,7 +34,8 @@ from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups, person_of
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
-from carpool.protocol.engines import EngineState, Wish
+from carpool.protocol.display import user_name
+from carpool.protocol.engines import MOST_ENGINES, EngineState, Wish
 from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration
@@ -230,6 +231,16 @@ class EngineStates(FrontReports[Mapping[str, EngineState]]):
     def __init__(self) -> None:
         super().__init__()
         self._wishes: WeakKeyDictionary[FrontConnection, dict[str, Wish]] = WeakKeyDictionary()
+
+    def report(self, connection: FrontConnection, uid: int, report: Mapping[str, EngineState]) -> None:
+        """Replace the last report on this connection.  Raises RequestError if a person's engines are too many."""
+        self._reports.pop(connection, None)
+        person = person_of(uid)
+        theirs = [engines for owner, engines in self.present() if person_of(owner) == person]
+        if sum(max(1, len(state.models)) for each in (*theirs, report) for state in each.values()) > MOST_ENGINES:
+            text = f"the engines of user {user_name(uid)} have more than {MOST_ENGINES} models"
+            raise RequestError(429, "too_many_engines", text, "carpool engine ls lists them")
+        super().report(connection, uid, report)
 
     def wish(self, owner: int, name: str, wish: Wish) -> None:
         """Keep a wish about an engine for the fronts that serve it."""
