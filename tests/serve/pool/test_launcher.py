@@ -135,7 +135,7 @@ async def test_a_job_that_the_daemon_has_forgotten_has_ended(standin: StandIn, w
 
 async def test_a_worker_that_the_daemon_does_not_start(standin: StandIn, daemon: DaemonQueries) -> None:
     standin.reactions["POST /v1/jobs"] = problem(422, "no_device", "there is no device")
-    with pytest.raises(CannotStart, match="the daemon starts no worker: there is no device"):
+    with pytest.raises(CannotStart, match="the daemon starts no job for it: there is no device"):
         await DaemonLauncher(daemon).start(*START)
     with pytest.raises(CannotStart, match="no daemon is running"):
         await DaemonLauncher(DaemonQueries(standin.home / "none")).start(*START)
