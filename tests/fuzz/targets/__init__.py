@@ -31,6 +31,10 @@ TARGETS = {
     "trace": Target(texts.trace, (b"job_id,submit_s", b"estimate_x_mib", b"1e-9", b"\n1,1,1,1")),
     "services": Target(texts.services, (b"[[model]]", b"rate = ", b"arrivals_s = [1]")),
     "tensors": Target(endpoint.tensors, (b'"binary_data_size":', b'"shape":[1,2]', b'"datatype":"BYTES"')),
+    "model": Target(
+        endpoint.model,
+        (b"\0--b\r\n", b"Content-Disposition: form-data; name=model\r\n\r\n", b"\r\n--b", b'\xff{"model":""}'),
+    ),
     "body": Target(endpoint.body),
     "http": Target(
         endpoint.request, (b"Transfer-Encoding: chunked\r\n", b"Content-Length: ", b"Expect: 100-continue\r\n")

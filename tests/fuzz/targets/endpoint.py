@@ -7,6 +7,7 @@ import logging
 import socket
 from contextlib import suppress
 
+from carpool.serve.engines.requests import asked_model, renamed
 from carpool.serve.http.bodies import decompressed
 from carpool.serve.oip.codec import decode_request, encode_request
 from carpool.serve.oip.errors import BodyTooLarge, WrongEncoding, WrongInput
@@ -32,6 +33,14 @@ def tensors(data: bytes) -> None:
         again = decode_request(MODEL, message.body, message.header_bytes)
         assert [bytes(one.data) for one in again.inputs] == [bytes(one.data) for one in asked.inputs]
         assert [one.shape for one in again.inputs] == [one.shape for one in asked.inputs]
+
+
+def model(data: bytes) -> None:
+    """The first byte says whether the rest is a form; the name of a model that was found can be another."""
+    media = 'multipart/form-data; boundary="b"' if data[:1] < b"\x80" else "application/json"
+    with suppress(WrongInput):
+        asked_model(data[1:], media)
+        assert asked_model(renamed(data[1:], media, "another"), media) == "another"
 
 
 def body(data: bytes) -> None:
