@@ -18,6 +18,7 @@ from carpool.protocol.api import SubmitRequest
 from carpool.protocol.engines import EngineState, EngineWishes, read_engines
 from carpool.serve.engines.engine import _free_port
 from carpool.serve.oip.errors import StartError
+from tests.serve.backend import PATIENCE_S
 from tests.serve.fakes import until
 from tests.serve.plain import PlainJob, PlainLauncher
 
@@ -184,6 +185,21 @@ async def test_unloading_waits_for_requests(fronts: Fronts) -> None:
     holding.close()
     assert (await unloading).status == 200
     assert (await fronts.complete("one", "a b c")).json["choices"][0]["text"] == SAYS
+
+
+async def test_unloading_all_ends_them_at_once(fronts: Fronts) -> None:
+    """None waits for the requests of another."""
+    fronts.write(one={}, two={})
+    await fronts.start()
+    holding = [await fronts.began(name, "hold") for name in ("one", "two")]
+    unloading = asyncio.create_task(fronts.ask("GET", "/unload"))
+    running = []
+    async with asyncio.timeout(PATIENCE_S):
+        while running != ["ending", "ending"]:
+            running = [each["state"] for each in (await fronts.ask("GET", "/running")).json["running"]]
+    for each in holding:
+        each.close()
+    assert (await unloading).status == 200
 
 
 async def test_a_process_ends_after_its_ttl(fronts: Fronts) -> None:

@@ -6,6 +6,7 @@ are not known here go to the engine all the same: what an engine can do is its o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
@@ -113,8 +114,7 @@ class EngineRoutes:
         """End the engine of a model, or all."""
         model = request.match_info.get("model")
         ended = self._visible(request).values() if model is None else [self._of_model(request, model)]
-        for engine in {*ended}:
-            await engine.stop()
+        await asyncio.gather(*(engine.stop() for engine in {*ended}))
         return web.Response(text="OK")
 
     # Requests
