@@ -91,7 +91,7 @@ class Engines:
             await asyncio.sleep(REPORT_S)
 
     def _follow(self) -> None:
-        """Read the file again if it has changed since the last look but one, and nobody writes it now.
+        """Read the file again if it has changed since the last look but one, and no user writes it now.
 
         With a mistake in it everything stays as it is.
         """
