@@ -77,6 +77,12 @@ def values(least: int, children: int) -> list[int]:
     return list(map(int, done.stdout.split()))
 
 
+@pytest.mark.parametrize("name", ["no-such-program", "/no/such/program"])
+def test_a_program_that_is_missing_is_named_as_the_user_did(name: str) -> None:
+    with pytest.raises(OSError, match=rf"^cannot start {name}: No such file or directory$"):
+        spawn(Program([name], "/", {"PATH": "/usr/bin:/bin"}), 0, None)
+
+
 def test_children_have_more_and_the_process_has_what_it_had() -> None:
     assert values(600, 700) == [600, 700, 600, 600]
 

@@ -79,7 +79,8 @@ def spawn(
                 os.setpgid(0, 0)
             _become_job(program, job_fd, streams)
         except BaseException as error:  # noqa: BLE001 - nothing may return from here
-            what = getattr(error, "filename", "") or program.argv[0]
+            named = getattr(error, "filename", None)  # bytes: the last place on PATH where it was looked for
+            what = named if isinstance(named, str) else program.argv[0]
             reason = getattr(error, "strerror", "") or str(error)
             os.write(write_end, f"{what}: {reason}".encode(errors="replace")[:4000])
         finally:
