@@ -248,6 +248,33 @@ async def test_a_key_is_for_its_engine(fronts: Fronts) -> None:
         assert (await fronts.ask("GET", "/v1/models", **header)).status == 401
 
 
+async def test_keys_are_noticed_as_they_change(fronts: Fronts) -> None:
+    """Of a file with a mistake nothing is taken, and it is corrected without a change of the file of engines."""
+
+    async def known(key: str) -> list[str]:
+        listed = await fronts.ask("GET", "/v1/models", Authorization=f"Bearer {key}")
+        return [entry["id"] for entry in listed.json["data"]]
+
+    keys, (anns, bobs) = fronts.directory / "keys", ("a-long-key-of-ann-s", "a-long-key-of-bob-s")
+    keys.write_text(anns)
+    keys.chmod(0o600)
+    fronts.write(one={"keys": "keys"}, two={})
+    await fronts.start()
+    keys.write_text("short")
+    await until(lambda: any("stay as they are: the token in" in line for line in fronts.lines))
+    assert [await known(anns), await known(bobs)] == [["one", "two"], ["two"]]
+    keys.write_text(bobs)
+    await until(lambda: "the file of engines is in effect" in fronts.lines)
+    assert [await known(anns), await known(bobs)] == [["two"], ["one", "two"]]
+    fronts.write(one={"keys": "keys"}, two={"keys": "others"})
+    await until(lambda: any("cannot read the keys in" in line for line in fronts.lines))
+    assert await known(bobs) == ["one", "two"]
+    (fronts.directory / "others").touch(0o600)
+    await until(lambda: fronts.lines.count("the file of engines is in effect") == 2)
+    assert await known(bobs) == ["one"], "a file without keys is for nobody"
+    assert len(fronts.lines) == 5, "each mistake is said once"
+
+
 async def test_without_a_token_an_engine_with_keys_needs_one(fronts: Fronts) -> None:
     keys = fronts.directory / "keys"
     keys.write_text("a-long-key-of-ann-s")

@@ -18,7 +18,6 @@ from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.engines import ENDING, OFF, READY, STARTING, EngineSpec, EngineStateName
 from carpool.protocol.units import exact_time
 from carpool.serve.engines.turns import EngineTurns
-from carpool.serve.http.access import read_keys
 from carpool.serve.oip.errors import EngineBusy, EngineLost, EngineStarting, ServeError, ShuttingDown
 from carpool.serve.pool.launcher import CannotStart, WorkerJob
 
@@ -83,10 +82,10 @@ class Engine:
     """An engine and its requests: `request` is a block around each, and starts the process if there is none."""
 
     def __init__(self, name: str, spec: EngineSpec, parts: EngineParts) -> None:
-        """Make an engine that is off.  Raises StartError if its keys cannot be read."""
+        """Make an engine that is off."""
         self.name = name
         self.spec = spec
-        self.keys = [] if spec.keys is None else read_keys(Path(spec.keys))
+        self.keys: Sequence[str] | None = None  # of clients; None: who may use the server may use the engine
         self.state: EngineStateName = OFF
         self.reason = ""  # why the last start has failed
         self.job: EngineJob | None = None

@@ -15,12 +15,14 @@ from carpool.protocol.models import LONGEST_REASON
 from carpool.protocol.unix_http import ClientError
 from carpool.serve.engines.engine import Engine, EngineLauncher, EngineParts
 from carpool.serve.engines.figures import EngineFigures
+from carpool.serve.http.access import read_keys
 from carpool.serve.oip.errors import ServeError, StartError
 
 log = logging.getLogger(__name__)
 
 #: Tells the daemon the states of engines, and returns what users have wished of them.
 Report = Callable[[Mapping[str, EngineState]], EngineWishes]
+Stamp = tuple[int, int, int]
 REPORT_S = 1.0
 CLOSE_S = 40.0  # a process has a grace time of its own after SIGTERM
 
@@ -48,8 +50,11 @@ class Engines:
         self._models: dict[str, Engine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()  # of engines that the file no longer has
-        self._written = self._seen = _written(file)
-        self._update(_read(file))
+        self._key_files: set[Path] = set()
+        self._mistake = ""  # in the files, as they are now
+        self._written: Mapping[Path, Stamp] = {}  # as they were read; at first they are read once more
+        self._seen: Mapping[Path, Stamp] = {}  # at the last look
+        self._take()
 
     async def take_over(self) -> None:
         """Go on with engines of a front that was killed; it has left them running."""
@@ -91,18 +96,38 @@ class Engines:
             await asyncio.sleep(REPORT_S)
 
     def _follow(self) -> None:
-        """Read the file again if it has changed since the last look but one, and no user writes it now.
+        """Read the files again if one has changed since the last look but one, and none is being written now.
 
-        With a mistake in it everything stays as it is.
+        With a mistake in them everything stays as it is.
         """
-        seen, self._seen = self._seen, _written(self._file)
+        seen, self._seen = self._seen, self._stamps()
         if (written := self._seen) != seen or written == self._written:
             return
         self._written = written
         try:
-            self._preload(self._update(_read(self._file)))
+            self._preload(self._take())
         except (ValueError, StartError) as error:
-            self._parts.announce("", f"the file of engines is not taken: {error}")
+            self._say(f"a mistake in the file of engines, which stay as they are: {error}")
+        else:
+            self._say("")
+
+    def _say(self, mistake: str) -> None:
+        if mistake != self._mistake:
+            self._parts.announce("", mistake or "the file of engines is in effect")
+        self._mistake = mistake
+
+    def _stamps(self) -> dict[Path, Stamp]:
+        return {file: _stamp(file) for file in (self._file, *self._key_files)}
+
+    def _take(self) -> list[Engine]:
+        """Read the file and those of keys, and return the new engines.  Raises ValueError, StartError."""
+        specs = _read(self._file)
+        self._key_files = {Path(spec.keys) for spec in specs.values() if spec.keys is not None}
+        keys = {name: read_keys(Path(spec.keys)) for name, spec in specs.items() if spec.keys is not None}
+        new = self._update(specs)
+        for engine in self._engines.values():
+            engine.keys = keys.get(engine.name)
+        return new
 
     def _update(self, specs: Mapping[str, EngineSpec]) -> list[Engine]:
         """Have exactly these engines, and return the new ones; an engine that has changed is a new one."""
@@ -156,13 +181,13 @@ def _read(file: Path) -> dict[str, EngineSpec]:
         return {}
 
 
-def _written(file: Path) -> tuple[int, ...]:
-    """Return what differs when a file has been written."""
+def _stamp(file: Path) -> Stamp:
+    """Return what differs when a file has been written, replaced, or made readable."""
     try:
         status = file.stat()
     except OSError:
-        return ()
-    return (status.st_ino, status.st_mtime_ns, status.st_size)
+        return (0, 0, 0)
+    return (status.st_ino, status.st_ctime_ns, status.st_size)
 
 
 async def _started(engine: Engine) -> None:

@@ -68,7 +68,7 @@ class EngineRoutes:
 
     def admits(self, request: web.Request) -> bool:
         """Whether a client has a key of an engine."""
-        return any(engine.keys for engine in self._visible(request).values())
+        return any(engine.keys is not None for engine in self._visible(request).values())
 
     def failed(self, status: int, kind: str, text: str) -> web.Response:
         """Return the answer to a failed request, in OpenAI's form."""
@@ -84,7 +84,7 @@ class EngineRoutes:
         return {
             model: engine
             for model, engine in self._engines.models().items()
-            if has_token or (any(authorized(header, key) for key in engine.keys) if engine.keys else open_to_all)
+            if has_token or (open_to_all if engine.keys is None else any(authorized(header, k) for k in engine.keys))
         }
 
     def _of_model(self, request: web.Request, model: str) -> Engine:
@@ -153,7 +153,7 @@ class EngineRoutes:
         """Return the headers for the engine; our own token or a key of any engine is not among them."""
         dropped = {"content-encoding"}
         header, engines = request.headers.get("Authorization"), self._engines.models().values()
-        if self._token is not None or any(authorized(header, key) for engine in engines for key in engine.keys):
+        if self._token is not None or any(authorized(header, key) for engine in engines for key in engine.keys or ()):
             dropped.add("authorization")
         return [(name, value) for name, value in _end_to_end(request.headers) if name.lower() not in dropped]
 

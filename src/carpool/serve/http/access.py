@@ -22,25 +22,24 @@ SHORTEST_TOKEN = 16
 
 def read_token(path: Path) -> str:
     """Read the token from a file that only its owner may read.  Raises StartError."""
-    return _checked(path, _secrets(path).strip())
+    return _checked(path, _secrets(path, "token").strip())
 
 
 def read_keys(path: Path) -> list[str]:
     """Read keys from a file that only its owner may read: one in each line, # before notes.  Raises StartError."""
-    lines = (line.strip() for line in _secrets(path).splitlines())
-    keys = [_checked(path, line) for line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise StartError(f"there is no key in {path}: write one in each line")
-    return keys
+    lines = (line.strip() for line in _secrets(path, "keys").splitlines())
+    return [_checked(path, line) for line in lines if line and not line.startswith("#")]
 
 
-def _secrets(path: Path) -> str:
+def _secrets(path: Path, what: str) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise StartError(f"others may read or write the token in {path}: chmod 600 {path}")
+            raise StartError(f"others may read or write the {what} in {path}: chmod 600 {path}")
         return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"cannot read the token in {path}: {error}") from None
+    except OSError as error:
+        raise StartError(f"cannot read the {what} in {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise StartError(f"cannot read the {what} in {path}: {error}") from None
 
 
 def _checked(path: Path, token: str) -> str:
