@@ -111,7 +111,9 @@ def check_name(text: str) -> str:
     'bert-base.v2'
     """
     if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a name for a model: letters, digits and . _ - after a letter or digit")
+        raise ValueError(
+            f"{text!r} is not a name for a model or an engine: letters, digits and . _ - after a letter or digit"
+        )
     if len(text) > LONGEST_NAME:
         raise ValueError(f"the name has {len(text)} characters; it may have {LONGEST_NAME}")
     return text

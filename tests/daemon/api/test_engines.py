@@ -115,6 +115,8 @@ def test_engines_of_others(make_daemon: Make) -> None:
         wish = "attempt(lambda: daemon.post('/v1/engines/llama/stop?owner=0'))"
         assert as_nobody(daemon, wish) == "not_owner"
         assert as_nobody(daemon, "attempt(lambda: daemon.post('/v1/engines/llama/stop'))") == "unknown_engine"
+        others = refusal(daemon.post, f"/v1/engines/llama/stop?owner={NOBODY}")
+        assert "'llama' is of another user (uid 0)" in str(others) and "--owner UID" in others.hint
         assert report(front, llama=READY) == {}
 
 

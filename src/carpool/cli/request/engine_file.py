@@ -32,7 +32,7 @@ def remove_engine(path: Path, name: str) -> None:
     """Remove a table from the file.  Raises Problem."""
     known = _engines(path)
     if name not in known:
-        hint = f"{did_you_mean(name, known)}carpool engine ls lists them"
+        hint = f"{did_you_mean(name, known)}it has: {', '.join(known) or 'none'}"
         raise Problem(Exit.NOT_FOUND, "unknown_engine", f"{path} has no engine {name}", hint)
     _write(path, _without(path, _text(path), name), "")
 

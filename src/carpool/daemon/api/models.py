@@ -181,12 +181,21 @@ async def wish_engine(call: ApiCall) -> object:
     visible = _visible_engines(call)
     found = next((each for each in visible if (each.name, each.owner) == (name, owner)), None)
     if found is None:
-        hint = f"{did_you_mean(name, [each.name for each in visible])}carpool engine ls lists them"
-        raise RequestError(404, "unknown_engine", f"no `carpool serve` has an engine {name!r}", hint)
+        raise RequestError(404, "unknown_engine", *_unknown_engine(name, visible))
     if call.who.uid != owner and not administers(call.context, call.who):
         raise RequestError(403, "not_owner", f"engine {name!r} belongs to another user", "ask an administrator")
     call.context.engine_states.wish(owner, name, wish)
     return found
+
+
+def _unknown_engine(name: str, visible: Sequence[EngineInfo]) -> tuple[str, str]:
+    """Return text and hint about an engine that this owner does not have."""
+    owners = sorted(each.owner for each in visible if each.name == name)
+    if owners:
+        uids = ", ".join(map(str, owners))
+        return f"engine {name!r} is of another user (uid {uids})", "administrators name the owner: --owner UID"
+    hint = f"{did_you_mean(name, [each.name for each in visible])}carpool engine ls lists them"
+    return f"no `carpool serve` has an engine {name!r}", hint
 
 
 def _visible_engines(call: ApiCall) -> list[EngineInfo]:

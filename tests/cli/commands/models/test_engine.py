@@ -137,7 +137,16 @@ def test_the_list(standin: StandIn, carpool: Cli) -> None:
     assert second[0] == "small" and second[3:5] == ["moved", "out"]
     assert json.loads(carpool.ok("engine", "ls", "--json"))["engines"][0]["report"]["in_flight"] == 2
     shown = carpool.ok("engine", "show", "llama")
-    assert "first token 12 ms, 31.5 tokens/s" in shown and "cuda0, 3 GiB" in shown
+    assert "first token 12 ms, 31.5 tokens/s" in shown and "3 GiB" in shown
+
+
+def test_an_engine_of_another_user_is_shown(standin: StandIn, carpool: Cli) -> None:
+    other = info(state="off") | {"owner": os.geteuid() + 1}
+    standin.reactions["GET /v1/engines"] = as_json({"engines": [other]})
+    assert "off" in carpool.ok("engine", "show", "llama")
+    assert carpool("engine", "show", "llama", "--owner", str(os.geteuid())).returncode == Exit.NOT_FOUND
+    standin.reactions["GET /v1/engines"] = as_json({"engines": [other, info()]})
+    assert "ready" in carpool.ok("engine", "show", "llama")
 
 
 class Serving:

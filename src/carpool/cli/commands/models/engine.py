@@ -144,7 +144,7 @@ def ls(home: Path, as_json: bool) -> int:
 def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Show everything about an engine."""
     with DaemonClient(home) as client:
-        info = _found(client, name, os.geteuid() if owner is None else owner)
+        info = _found(client, name, owner)
     return answer(as_json, info, lambda: stdout_output().facts(f"engine {info.name}", _facts(info)))
 
 
@@ -211,11 +211,11 @@ def _wish(home: Path, as_json: bool, name: str, wish: Wish, owner: int | None) -
     return answer(as_json, info, lambda: [f"engine {name} is {wanted}"])
 
 
-def _found(client: DaemonClient, name: str, owner: int) -> EngineInfo:
-    """Return an engine that is served.  Raises Problem."""
-    for info in client.engines():
-        if (info.name, info.owner) == (name, owner):
-            return info
+def _found(client: DaemonClient, name: str, owner: int | None) -> EngineInfo:
+    """Return an engine that is served; of no ``owner`` in particular, best the caller's own.  Raises Problem."""
+    named = [each for each in client.engines() if each.name == name and owner in (None, each.owner)]
+    for info in sorted(named, key=lambda each: each.owner != os.geteuid()):
+        return info
     hint = "carpool engine ls lists them; carpool serve serves those of its file"
     raise Problem(Exit.NOT_FOUND, "unknown_engine", f"no `carpool serve` has an engine {name}", hint)
 
@@ -262,7 +262,8 @@ def _facts(info: EngineInfo) -> list[tuple[str, str]]:
         ("models", row["MODELS"]),
         ("address", report.url),
         ("job", row["JOB"]),
-        ("device", f"{row['DEVICE']}, {row['MEMORY']}"),
+        ("device", row["DEVICE"]),
+        ("memory", row["MEMORY"]),
         ("requests", f"{row['REQUESTS']} in flight"),
         ("last minute", f"first token {row['TTFT']}, {row['TOKENS/S']} tokens/s"),
         ("pinned", "yes" if report.pinned else "no"),
