@@ -141,6 +141,12 @@ async def test_a_worker_that_the_daemon_does_not_start(standin: StandIn, daemon:
         await DaemonLauncher(DaemonQueries(standin.home / "none")).start(*START)
 
 
+async def test_a_refusal_says_what_to_do(standin: StandIn, daemon: DaemonQueries) -> None:
+    standin.reactions["POST /v1/jobs"] = problem(403, "not_allowed", "no services for you", "ask for services")
+    with pytest.raises(CannotStart, match="no services for you; ask for services"):
+        await DaemonLauncher(daemon).start(*START)
+
+
 async def test_who_is_cancelled_while_it_submits_leaves_no_job_behind(standin: StandIn, daemon: DaemonQueries) -> None:
     begun, go_on = threading.Event(), threading.Event()
 

@@ -198,7 +198,8 @@ class DaemonLauncher:
         try:
             return DaemonJob(self._daemon, await asyncio.shield(submitting))
         except ClientError as error:
-            raise CannotStart(f"the daemon starts no job for it: {error}") from None
+            hint = f"; {error.info.hint}" if error.info.hint else ""
+            raise CannotStart(f"the daemon starts no job for it: {error}{hint}") from None
         except asyncio.CancelledError:
             await asyncio.wait({submitting})
             if submitting.exception() is None:
