@@ -365,18 +365,6 @@ async def test_a_request_while_its_engine_is_moved_out(fronts: Fronts, monkeypat
     assert order == ["pause", "resume"]
 
 
-async def test_an_engine_whose_file_has_no_key_is_open_to_nobody(fronts: Fronts) -> None:
-    keys = fronts.directory / "keys"
-    keys.touch(0o600)
-    keys.write_text("# a-long-key-of-ann-s\n\n")
-    fronts.write(one={"keys": "keys"})
-    with pytest.raises(StartError, match="no key in"):
-        await fronts.start()
-    keys.write_text("a-long-key-of-ann-s")
-    await fronts.start()
-    assert (await fronts.complete("one", "a")).status == 404
-
-
 async def test_a_key_is_not_for_other_engines(fronts: Fronts) -> None:
     keys = fronts.directory / "keys"
     keys.touch(0o600)

@@ -24,7 +24,7 @@ from carpool.serve.engines.figures import Answer
 from carpool.serve.engines.requests import asked_model, renamed
 from carpool.serve.http.access import authorized
 from carpool.serve.http.bodies import Bodies, HeldBytes
-from carpool.serve.http.routes import Route
+from carpool.serve.http.routes import EndpointRoute
 from carpool.serve.oip.errors import EngineLost, ServeError, UnknownModel
 
 #: Headers of one connection (RFC 9110, 7.6.1), and those that the body here no longer matches.
@@ -52,18 +52,21 @@ class EngineRoutes:
         self._bodies = bodies
         self._token = token
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[EndpointRoute]:
         """Return the paths."""
         return [
-            Route("GET", "/v1/models", self._models, counted=False),
-            Route("GET", "/v1/models/{model:.+}", self._model, counted=False),
-            Route("POST", "/v1/{path:.+}", self._by_model),
-            Route("*", "/upstream/{model}/{path:.*}", self._by_path),
-            Route("GET", "/running", self._running, counted=False),
-            Route("GET", "/health", self._health, counted=False),
-            Route("GET", "/unload", self._unload, counted=False),
-            *(Route("POST", f"{path}/unload", self._unload, counted=False) for path in ("/models", "/api/models")),
-            Route("POST", "/api/models/unload/{model:.+}", self._unload, counted=False),
+            EndpointRoute("GET", "/v1/models", self._models, counted=False),
+            EndpointRoute("GET", "/v1/models/{model:.+}", self._model, counted=False),
+            EndpointRoute("POST", "/v1/{path:.+}", self._by_model),
+            EndpointRoute("*", "/upstream/{model}/{path:.*}", self._by_path),
+            EndpointRoute("GET", "/running", self._running, counted=False),
+            EndpointRoute("GET", "/health", self._health, counted=False),
+            EndpointRoute("GET", "/unload", self._unload, counted=False),
+            *(
+                EndpointRoute("POST", f"{path}/unload", self._unload, counted=False)
+                for path in ("/models", "/api/models")
+            ),
+            EndpointRoute("POST", "/api/models/unload/{model:.+}", self._unload, counted=False),
         ]
 
     def admits(self, request: web.Request) -> bool:

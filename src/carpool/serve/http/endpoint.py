@@ -18,7 +18,7 @@ from carpool.protocol.models import DEFAULT_CONNECTIONS
 from carpool.serve.http.access import authorized, check_address, check_origin
 from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
 from carpool.serve.http.connections import ConnectionLimits, Listener
-from carpool.serve.http.routes import Handler, Route, RouteGroup
+from carpool.serve.http.routes import EndpointRoute, Handler, RouteGroup
 from carpool.serve.metrics import Metrics
 from carpool.serve.oip.codec import decode_request, encode_response
 from carpool.serve.oip.errors import (
@@ -134,17 +134,17 @@ class Endpoint:
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         routes = [
-            Route("GET", "/v2", self._server, counted=False),
-            Route("GET", "/v2/health/live", self._live, counted=False),
-            Route("GET", "/v2/health/ready", self._ready, counted=False),
-            Route("POST", "/v2/repository/index", self._index, counted=False),
-            Route("GET", "/metrics", self._metrics, counted=False),
+            EndpointRoute("GET", "/v2", self._server, counted=False),
+            EndpointRoute("GET", "/v2/health/live", self._live, counted=False),
+            EndpointRoute("GET", "/v2/health/ready", self._ready, counted=False),
+            EndpointRoute("POST", "/v2/repository/index", self._index, counted=False),
+            EndpointRoute("GET", "/metrics", self._metrics, counted=False),
         ]
         for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
             routes += [
-                Route("POST", f"{model}/infer", self._infer),  # matched first, because it is the most frequent
-                Route("GET", f"{model}/ready", self._model_ready, counted=False),
-                Route("GET", model, self._model_metadata, counted=False),
+                EndpointRoute("POST", f"{model}/infer", self._infer),  # matched first, because it is the most frequent
+                EndpointRoute("GET", f"{model}/ready", self._model_ready, counted=False),
+                EndpointRoute("GET", model, self._model_metadata, counted=False),
             ]
         for route in itertools.chain(routes, *(group.routes() for group in self._groups)):
             handler = self._counted(route.handler) if route.counted else route.handler

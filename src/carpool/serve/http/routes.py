@@ -12,7 +12,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class EndpointRoute:
     """A path.  ``counted``: the server answers such a request before it stops, and takes none while it stops."""
 
     method: str  # "*": any
@@ -26,7 +26,7 @@ class RouteGroup(Protocol):
 
     prefixes: tuple[str, ...]  # of all its paths
 
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[EndpointRoute]:
         """Return the paths."""
 
     def admits(self, request: web.Request) -> bool:
