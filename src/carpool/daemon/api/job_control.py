@@ -57,7 +57,7 @@ async def pause_job(call: ApiCall) -> object:
     async with own_job(call, "pause it") as (context, job):
         if job.phase is JobPhase.STOPPING:
             raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
-        if job.spec.service is not None and not job.spec.engine:
+        if job.spec.service is not None and not job.is_engine:
             text = f"job {job.number} is a worker of models, which computes only for requests"
             raise RequestError(409, "service", text, "stop carpool serve instead")
         if _says_more(job, job.control.paused_by, call.who.uid):
@@ -100,7 +100,7 @@ async def report_busy(call: ApiCall) -> object:
     job = call.job("say that it has requests")
     if not isinstance(job, JobRecord):
         raise RequestError(409, "ended", f"job {job.number} has ended", f"carpool show {job.number} says how")
-    if not job.spec.engine:
+    if not job.is_engine:
         text = f"job {job.number} is not an engine"
         raise RequestError(409, "not_an_engine", text, "carpool submit --service makes a job one")
     call.context.hooks.of(EngineRequests).report(job.id, asked.busy)

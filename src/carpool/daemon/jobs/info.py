@@ -75,7 +75,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         unmanaged=why_unmanaged(job, wall_us()),
         notify=[shown_target(target) for target in spec.notify],
         used_us=used_us(job, wall_us()),
-        engine=spec.engine,
+        engine=job.is_engine,
         **terms(spec),
     )
 

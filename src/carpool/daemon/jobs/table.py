@@ -176,6 +176,11 @@ class JobRecord:
     _kind: str = ""
 
     @property
+    def is_engine(self) -> bool:
+        """Whether the job is a server of models, which is told when it has requests."""
+        return self.spec.engine
+
+    @property
     def number(self) -> str:
         """The job's number as users write it."""
         return job_number(self.id, self.spec.array, self.spec.index)
