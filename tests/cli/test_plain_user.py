@@ -35,6 +35,7 @@ CALLS = (
     *((f"{word} 1", 5, ENDED) for word in ("hold", "release", "pause", "resume", "requeue")),
     *(("cancel 1", 5, "already ended"), ("update 1 weight=3", 5, ENDED), ("retry 1", 0, "")),
     *(("history", 0, "nobody"), ("usage", 0, "nobody"), ("clean 1 --dry-run", 0, ""), ("top", 0, "host0")),
+    *(("engine", 0, "no engine is served"), ("engine rm a", 4, "has no engine a")),
     *(("model", 0, "no models yet"), ("model ls", 0, "no models yet"), ("model add m --factory a:b", 0, "registered")),
     *(("model show m", 0, "a:b"), ("model rm m", 0, "removed"), ("serve --model other", 4, "no model other")),
     *(("k8s plugin --kubelet-dir /none", 2, "no kubelet"), ("kernel install --python /bin/false", 1, "ipykernel")),
@@ -96,7 +97,7 @@ def test_every_command(user: User) -> None:
 
 def check(user: User, words: str, code: int | None, said: str) -> None:
     first, *rest = words.split()
-    group = [first, rest.pop(0)] if rest and first in ("model", "k8s", "kernel") else [first]
+    group = [first, rest.pop(0)] if rest and first in ("model", "engine", "k8s", "kernel") else [first]
     done = user(*group, "--home", str(user.cli.home), *rest)
     assert code in (None, done.returncode) and said in done.stdout + done.stderr, done.stdout + done.stderr
     assert re.search(r"\buid \d", done.stderr) is None, "people have names"

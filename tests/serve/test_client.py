@@ -227,6 +227,7 @@ def test_a_proxy_with_tls_needs_a_known_authority(tmp_path: Path, monkeypatch: p
 def test_the_table_of_errors_is_complete(root: Path) -> None:
     page = (root / "docs/inference.md").read_text()
     documented = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
+    documented += re.findall(r"(\d+) `(engine_\w+)`", (root / "docs/engines.md").read_text())
     assert sorted(documented) == sorted((str(kind.status), kind.kind) for kind in ServeError.__subclasses__())
 
 

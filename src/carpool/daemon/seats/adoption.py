@@ -40,12 +40,13 @@ class Adopting:
             layout = self._seating.layouts[device_id]
             layout.check(job, kept)
             board = self.board(device_id, job.owner, kept, kinds[BOARD])
-            entry = self._seating.ledger.given(job.id, board.seat(int(slot)).snapshot())
+            words = board.seat(int(slot)).snapshot()
+            entry = self._seating.ledger.given(job.id, words)
             if entry.lane is None:
                 raise BoardError("it was given no lane")
             if self._seating.lane_owner.get(entry.lane, job.owner) != job.owner:
                 raise BoardError(f"its lane {entry.lane} is another user's")
-            layout.check_seat(job, entry, kept)
+            layout.check_seat(job, entry, kept, words.handles)
         except (BoardError, DeviceError, OSError, ValueError) as error:
             log.error("job %d cannot be taken over: %s", job.id, error, extra=caused_by(job.owner))
             _close(kept)

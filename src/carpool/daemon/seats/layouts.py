@@ -76,8 +76,11 @@ class MemoryLayout(Protocol):
         """After a restart, check that this can be job memory.  Raises BoardError, DeviceError, OSError, ValueError."""
         ...
 
-    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
-        """Check that nothing that the job was given is missing.  Raises BoardError, DeviceError."""
+    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept, made: int = 0) -> None:
+        """Check that nothing that the job was given is missing.  Raises BoardError, DeviceError.
+
+        ``made``: bytes of its persistent limit that the job makes itself, as it says: what it says too much it lacks.
+        """
         ...
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
@@ -139,7 +142,7 @@ class InFiles:
             if name.startswith(f"{BANK}:"):
                 self._device.check_bank(_number(name), job.owner, [_whole(fd)])
 
-    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept, made: int = 0) -> None:
         """Check that the bank and lane of the ledger are there."""
         if f"{BANK}:{self._device.id}:{entry.bank}" not in kept:
             raise BoardError(f"its bank {entry.bank} was not kept")
@@ -209,13 +212,13 @@ class InExtents:
     def check(self, job: JobRecord, kept: Kept) -> None:
         """Check nothing: missing memory shows in `check_seat`, against the recorded limits."""
 
-    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+    def check_seat(self, job: JobRecord, entry: Entry, kept: Kept, made: int = 0) -> None:
         """Check that the extents cover the limits of the ledger."""
         if self.driver_serves(job):
             return  # the job has no memory made by the daemon
         for kind, number, limit in zip((P, E), _numbers(entry), entry.limits, strict=True):
             files = self._found(kind, number, kept)
-            if sum(file.size for file in files) < limit:
+            if sum(file.size for file in files) < limit - (made if kind is P else 0):
                 raise DeviceError(f"less {kind} memory was kept than it may use")
             if kind is P:
                 self._device.check_bank(number, job.owner, files)
