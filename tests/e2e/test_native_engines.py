@@ -79,8 +79,8 @@ class Front:
             return self._client.answer(prompt)
 
     def end(self) -> None:
-        with self.busy():
-            self._client.end()
+        self._daemon.client.set_busy(self.job.id, True)  # a job that has ended has no requests
+        self._client.end()
         self.job.result()
 
 
