@@ -19,6 +19,7 @@ from carpool.core.spelling import did_you_mean
 from carpool.options.codecs import whole_number
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.metrics import metrics_address
+from carpool.protocol.models import check_name
 from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.units import parse_size, parse_time_us
 
@@ -79,6 +80,18 @@ class Parsed(click.ParamType[Any]):
         return self.name.upper()
 
 
+class NameOf(Parsed):
+    """The name of a model or an engine; the shell completes the names that ``known`` asks of the daemon."""
+
+    def __init__(self, known: Callable[[DaemonClient], Iterable[str]]) -> None:
+        super().__init__("name", check_name)
+        self._known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Complete a name."""
+        return completed(ctx, incomplete, lambda client: dict.fromkeys(self._known(client), ""))
+
+
 def completed(context: click.Context, incomplete: str, words: Callable[[DaemonClient], Mapping[str, str]]) -> list[Any]:
     """Complete one of the words, with their helps, that the daemon names; none if no daemon answers."""
     from click.shell_completion import CompletionItem
@@ -99,6 +112,11 @@ def positive(text: str) -> int:
 def not_negative(text: str) -> int:
     """Parse a whole number from 0 on.  Raises ValueError, for people."""
     return whole_number(text, 0)
+
+
+OWNER = click.option(
+    "--owner", type=Parsed("uid", not_negative), help="Owner uid (administrators only).  [default: yours]"
+)
 
 
 def job_id(text: str) -> int:

@@ -12,11 +12,11 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import (
+    OWNER,
     POSITIVE,
+    NameOf,
     Parsed,
     answer,
-    completed,
-    not_negative,
     pass_on_common_options,
     with_common_options,
 )
@@ -45,21 +45,7 @@ COLUMNS = (
 )
 
 
-class EngineName(Parsed):
-    """An engine's name; the shell completes names of engines that are served."""
-
-    def __init__(self) -> None:
-        super().__init__("name", check_name)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Complete the name of an engine."""
-        return completed(ctx, incomplete, lambda client: {each.name: "" for each in client.engines()})
-
-
-_NAME = click.argument("name", type=EngineName())
-_OWNER = click.option(
-    "--owner", type=Parsed("uid", not_negative), help="Owner uid (administrators only).  [default: yours]"
-)
+_NAME = click.argument("name", type=NameOf(lambda client: (each.name for each in client.engines())))
 _FILE = click.option(
     "--file", "file", type=click.Path(path_type=Path), help="File of engines.  [default: the one of your configuration]"
 )
@@ -114,7 +100,7 @@ def add(home: Path, as_json: bool, name: str, words: tuple[str, ...], file: Path
 
 
 @command.command("rm", short_help="Remove an engine.")
-@click.argument("name", type=EngineName())
+@_NAME
 @_FILE
 @with_common_options
 def rm(home: Path, as_json: bool, name: str, file: Path | None) -> int:
@@ -139,7 +125,7 @@ def ls(home: Path, as_json: bool) -> int:
 
 @command.command("show", short_help="Show everything about an engine.")
 @_NAME
-@_OWNER
+@OWNER
 @with_common_options
 def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Show everything about an engine."""
@@ -150,7 +136,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 
 @command.command("start", short_help="Start an engine.")
 @_NAME
-@_OWNER
+@OWNER
 @with_common_options
 def start(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Start an engine before its first request, and wait until it is ready."""
@@ -159,7 +145,7 @@ def start(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 
 @command.command("stop", short_help="End the process of an engine.")
 @_NAME
-@_OWNER
+@OWNER
 @with_common_options
 def stop(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """End the process of an engine after its requests, and wait for it; the next request starts it again."""
@@ -168,7 +154,7 @@ def stop(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 
 @command.command("sleep", short_help="Move the memory of an engine out of its device.")
 @_NAME
-@_OWNER
+@OWNER
 @with_common_options
 def sleep(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Move the memory of an engine without requests to the host store; the next request moves it back."""

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from carpool.cli.base.options_common import (
+    OWNER,
     POSITIVE,
     TIME_US,
+    NameOf,
     Parsed,
     answer,
-    completed,
-    not_negative,
     pass_on_common_options,
     plural,
     with_common_options,
@@ -54,17 +54,6 @@ COLUMNS = (
 )
 
 
-class ModelName(Parsed):
-    """A model's name; the shell completes names of the caller's models."""
-
-    def __init__(self) -> None:
-        super().__init__("name", check_name)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Complete the name of one of the caller's models."""
-        return completed(ctx, incomplete, lambda client: {model.name: "" for model in client.models()})
-
-
 def some_time(text: str) -> int:
     """Parse a time of at least one microsecond, in microseconds.  Raises ValueError, for people."""
     us = parse_time_us(text)
@@ -73,10 +62,7 @@ def some_time(text: str) -> int:
     return us
 
 
-_PRESENT = click.argument("name", type=ModelName())
-_OWNER = click.option(
-    "--owner", type=Parsed("uid", not_negative), help="Owner uid (administrators only).  [default: yours]"
-)
+_PRESENT = click.argument("name", type=NameOf(lambda client: (each.name for each in client.models())))
 
 
 @click.group("model", short_help="Register models for inference, list and remove them.", invoke_without_command=True)
@@ -169,7 +155,7 @@ def ls(home: Path, as_json: bool) -> int:
 
 @command.command("show", short_help="Show everything about a model.")
 @_PRESENT
-@_OWNER
+@OWNER
 @with_common_options
 def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Show everything about a model except its environment variables."""
@@ -180,7 +166,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
 
 @command.command("rm", short_help="Remove a model.")
 @_PRESENT
-@_OWNER
+@OWNER
 @with_common_options
 def rm(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Remove a model.  Its files are kept."""
