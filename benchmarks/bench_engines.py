@@ -11,7 +11,6 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,10 +28,9 @@ from carpool.facts.fact import Fact, Told, What
 from carpool.facts.recorded import RecordedFacts
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
-from tools.demo.session import Session
+from tools.demo.session import Session, serving
 
 ROOT = Path(__file__).resolve().parents[1]
-LLM = ROOT / "tools" / "demo" / "programs" / "llm.py"
 TRAINING = ROOT / "tests" / "workloads" / "steady.py"
 JOBS_CORE, CLIENT_CORE = 0, 1
 CACHE_MIB = 24
@@ -60,7 +58,7 @@ class Rig:
         session = Session(home, [f"host:{capacity_mib}MiB"], "fair", {"max_lanes": 1}, env=environment())
         self.client: DaemonClient = self._stack.enter_context(session)
         os.sched_setaffinity(0, {CLIENT_CORE % os.cpu_count()})  # type: ignore[operator]
-        self.url = self._stack.enter_context(_front(home, engines))
+        self.url = self._stack.enter_context(serving(home, engines))
         for name in engines:
             self.ask(name, "warm up", Arm())
 
@@ -90,32 +88,6 @@ class Rig:
         arm.first.append(first - begin)
         arm.token.append((end - first) / (tokens - 1))
         arm.texts.append(text.decode())
-
-
-@contextlib.contextmanager
-def _front(home: Path, engines: dict[str, int]) -> Iterator[str]:
-    file = home / "engines.toml"
-    tables = [
-        f"[{name}]\ncmd = {json.dumps([sys.executable, str(LLM), '{port}', str(mib)])}" for name, mib in engines.items()
-    ]
-    file.write_text("\n".join(tables))
-    command = [
-        sys.executable,
-        "-m",
-        "carpool.cli",
-        "serve",
-        "--json",
-        "--port=0",
-        f"--home={home}",
-        f"--engines={file}",
-    ]
-    with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as front:
-        try:
-            assert front.stdout is not None
-            yield str(json.loads(front.stdout.readline())["url"])
-        finally:
-            front.terminate()
-            front.communicate()
 
 
 def run(quick: bool) -> list[Figure]:

@@ -1,12 +1,13 @@
-"""A private daemon: started in a directory of its own, spoken to through the client, stopped at the end."""
+"""A private daemon, and `carpool serve` beside it: started in a directory of their own, stopped at the end."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -15,12 +16,15 @@ import msgspec
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.setting_text import setting_text
+from tools.demo.jobs import ROOT, environment
 
 STOP_TIMEOUT_S = 60
+#: A small language model behind HTTP.
+LLM = ROOT / "tools" / "demo" / "programs" / "llm.py"
 
 
 class DaemonFailed(Exception):
-    """The daemon did not start; the text says what it said."""
+    """The daemon, or its front, did not start; the text says what it said."""
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -85,3 +89,25 @@ class Session:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+@contextmanager
+def serving(home: Path, engines: Mapping[str, int]) -> Iterator[str]:
+    """Start `carpool serve` with language models, and yield its address.  Raises DaemonFailed.
+
+    ``engines``: MiB of the cache of each.
+    """
+    file = home / "engines.toml"
+    commands = {name: [sys.executable, str(LLM), "{port}", str(mib)] for name, mib in engines.items()}
+    file.write_text("".join(f"[{name}]\ncmd = {json.dumps(command)}\n" for name, command in commands.items()))
+    words = [sys.executable, "-m", "carpool.cli", "serve", "--json", "--port=0", f"--home={home}", f"--engines={file}"]
+    with subprocess.Popen(words, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as front:
+        try:
+            assert front.stdout is not None
+            said = json.loads(front.stdout.readline() or "{}")
+            if said.get("event") != "serving":
+                raise DaemonFailed(f"carpool serve said {said}")
+            yield said["url"]
+        finally:
+            front.terminate()
+            front.communicate()

@@ -12,8 +12,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,12 +20,11 @@ from tools.demo.jobs import ROOT, environment
 from tools.demo.picture import Band
 from tools.demo.running import TIMEOUT_S, JobFailed, check, follow, time_limit
 from tools.demo.scene import Scene
-from tools.demo.session import Session
+from tools.demo.session import LLM, Session, serving
 from tools.demo.submitting import CAPACITY, ONE_LANE, band, example, script, until_computing
 
 TITLE = "A language model answers while training goes on"
-LLM = ROOT / "tools" / "demo" / "programs" / "llm.py"
-CACHE_MIB = "24"
+CACHE_MIB = 24
 TRAINING, ITERATIONS = "gpt", 24
 QUESTIONS, PAUSE_S = 12, 0.3
 
@@ -98,7 +95,7 @@ def _until_listening(url: str) -> None:
 
 def _alone(asked: Asked, weights: Path) -> None:
     port = _free_port()
-    with subprocess.Popen([sys.executable, str(LLM), port, CACHE_MIB], env=environment()) as engine:
+    with subprocess.Popen([sys.executable, str(LLM), port, str(CACHE_MIB)], env=environment()) as engine:
         try:
             _until_listening(f"http://127.0.0.1:{port}")
             asked.ask(f"http://127.0.0.1:{port}")
@@ -112,13 +109,17 @@ def _alone(asked: Asked, weights: Path) -> None:
 def _as_job(home: Path, asked: Asked, weights: Path) -> Band:
     port = _free_port()
     with Session(home, [f"host:{CAPACITY}B"], "fair", ONE_LANE) as client, time_limit("the engine as a job"):
-        engine = script(client, LLM, "llm", port, CACHE_MIB)
+        engine = script(client, LLM, "llm", port, str(CACHE_MIB))
         _until_listening(f"http://127.0.0.1:{port}")
         return _beside(client, home, weights, asked, f"http://127.0.0.1:{port}", "by turns", engine)
 
 
 def _served(home: Path, asked: Asked, weights: Path) -> Band:
-    with Session(home, [f"host:{CAPACITY}B"], "fair") as client, time_limit("the engine"), _front(home) as url:
+    with (
+        Session(home, [f"host:{CAPACITY}B"], "fair") as client,
+        time_limit("the engine"),
+        serving(home, {"llm": CACHE_MIB}) as url,
+    ):
         return _beside(client, home, weights, asked, url, "by carpool serve")
 
 
@@ -134,30 +135,3 @@ def _beside(
     if engine is not None:
         client.cancel(engine)
     return band(title, events, client)
-
-
-@contextmanager
-def _front(home: Path) -> Iterator[str]:
-    """`carpool serve` with the engine: its address.  Raises JobFailed."""
-    file = home / "engines.toml"
-    file.write_text(f"[llm]\ncmd = {json.dumps([sys.executable, str(LLM), '{port}', CACHE_MIB])}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "carpool.cli",
-        "serve",
-        "--json",
-        "--port=0",
-        f"--home={home}",
-        f"--engines={file}",
-    ]
-    with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as front:
-        try:
-            assert front.stdout is not None
-            said = json.loads(front.stdout.readline() or "{}")
-            if said.get("event") != "serving":
-                raise JobFailed(f"carpool serve said {said}")
-            yield said["url"]
-        finally:
-            front.terminate()
-            front.communicate()
