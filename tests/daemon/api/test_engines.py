@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -10,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.api.test_model_states import reporting
-from tests.daemon.daemon_harness import NOBODY, Connection, Daemon, Make, Refused, as_nobody, refusal, until
+from tests.daemon.api.test_model_states import put, reporting
+from tests.daemon.daemon_harness import NOBODY, Connection, Daemon, Make, as_nobody, refusal, until
 
 READY = {"state": "ready", "models": ["l"], "url": "http://127.0.0.1:8000"}
 
@@ -24,12 +23,7 @@ def front(daemon: Daemon) -> Iterator[Connection]:
 
 def report(connection: Connection, **engines: Mapping[str, object]) -> Any:
     """Report once; return the wishes."""
-    connection.request("PUT", "/v1/engines", json.dumps({"engines": engines}))
-    answer = connection.getresponse()
-    body = json.loads(answer.read())
-    if answer.status >= 400:
-        raise Refused(answer.status, body["error"])
-    return body["engines"]
+    return put(connection, "/v1/engines", {"engines": engines})["engines"]
 
 
 def names(daemon: Daemon) -> list[str]:

@@ -38,7 +38,11 @@ sys.stdin.read()
 
 def report(connection: Connection, **models: Mapping[str, object]) -> Any:
     """One report of a front whose connection this is."""
-    connection.request("PUT", "/v1/serving", json.dumps({"models": models}))
+    return put(connection, "/v1/serving", {"models": models})
+
+
+def put(connection: Connection, path: str, value: object) -> Any:
+    connection.request("PUT", path, json.dumps(value))
     answer = connection.getresponse()
     body = json.loads(answer.read())
     if answer.status >= 400:
