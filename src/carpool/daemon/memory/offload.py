@@ -6,8 +6,7 @@ a restart, when it cannot know that an earlier daemon has asked.)  Only a predec
 before can still hand the job a turn: while the lane's holder is in the middle of handing over, nothing is decided.
 
 Memory that comes in extents is copied by the daemon while the job has no turn, after the job has moved what it has made
-itself.  If the job gets a turn meanwhile, its
-bank has everything, and the copy is discarded.
+itself.  If the job gets a turn meanwhile, its bank has everything, and the copy is discarded.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class TelemetryService:
                 self._listeners.foreign(device, *sizes)
 
     def _granted(self, device: DeviceBackend) -> int:
-        """Return the bytes in lanes and banks, and those that processes have from the driver: all managed."""
+        """Return the managed bytes: those in lanes and banks, and those that jobs have made within their grants."""
         return device.used_bytes() + self._uses.shares(device.id)
 
     def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,8 +19,6 @@ from carpool.protocol.units import exact_time
 from carpool.serve.engines.turns import EngineTurns
 from carpool.serve.oip.errors import EngineBusy, EngineLost, EngineStarting, ServeError, ShuttingDown
 from carpool.serve.pool.launcher import CannotStart, WorkerJob
-
-log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 HEALTH_S = (0.05, 1.0)  # between two looks at an engine that starts: at first, and at most
@@ -55,7 +52,7 @@ class EngineLauncher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What engines have in common.  ``environment``: variables of each; ``announce`` is told of starts and ends."""
+    """The parts that engines share.  ``environment``: variables of each; ``announce`` is told of starts and ends."""
 
     launcher: EngineLauncher
     turns: EngineTurns

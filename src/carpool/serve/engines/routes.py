@@ -16,7 +16,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from carpool.core.spelling import did_you_mean
-from carpool.protocol.engines import OFF, READY
+from carpool.protocol.engines import OFF
 from carpool.protocol.http_connections import json_response
 from carpool.serve.engines.engine import Engine
 from carpool.serve.engines.engines import Engines
@@ -256,7 +256,7 @@ def _running(model: str, engine: Engine) -> dict[str, object]:
     return {
         "model": model,
         "name": engine.name,
-        "state": "ready" if engine.state == READY else engine.state,
+        "state": engine.state,
         "proxy": engine.url,
         "ttl": 0 if ttl_us is None else ttl_us // 1_000_000,
         "in_flight": engine.in_flight,
