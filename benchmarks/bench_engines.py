@@ -11,6 +11,7 @@ import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.figures import Figure, median_figure
+from benchmarks.figures import Figure, measured_once, median_figure
 from benchmarks.jobs import environment
 from carpool.core.stats import quantile
 from carpool.facts.fact import Fact, Told, What
@@ -36,6 +37,7 @@ JOBS_CORE, CLIENT_CORE = 0, 1
 CACHE_MIB = 24
 SHARES = (30, 60, 90)  # per cent of the time that the engine has a request
 SEVEN = 7
+SMALL_ROWS = 8  # of a batch: steps of a fraction of a millisecond
 TIMEOUT_S = 120.0
 
 
@@ -69,8 +71,8 @@ class Rig:
     def job(self, name: str) -> int:
         return max(job.id for job in self.client.jobs() if job.name == name)
 
-    def train(self, stop: Path) -> int:
-        argv = [sys.executable, str(TRAINING), str(stop.with_suffix(".out")), "busily", str(stop)]
+    def train(self, stop: Path, *rows: int) -> int:
+        argv = _training(stop.with_suffix(".out"), "busily", stop, *rows)
         job = self.client.submit(SubmitRequest(argv, str(TRAINING.parent), environment(), name="training"))
         while self.client.job(job).iterations < 5:
             time.sleep(0.05)
@@ -96,7 +98,39 @@ def run(quick: bool) -> list[Figure]:
             *_beside(Path(directory) / "a", 2 if quick else 6),
             *_switching(Path(directory) / "b", 4 if quick else 12),
             *_seven(Path(directory) / "c", 2 if quick else 4),
+            *_different(Path(directory) / "d", *((50, 2000) if quick else (1000, 100_000))),
         ]
+
+
+def _training(out: Path, *arguments: object) -> list[str]:
+    return [sys.executable, str(TRAINING), str(out), *map(str, arguments)]
+
+
+def _different(directory: Path, texts: int, steps: int) -> Iterator[Figure]:
+    """Texts and training steps, each as alone: the same questions before training, and as many steps after it."""
+    rig, stop = _rig(directory, 256, {"llm": CACHE_MIB}), directory / "stop"
+    questions, pauses, alone, beside = [f"question {number}" for number in range(50)], random.Random(1), Arm(), Arm()
+    try:
+        for question in questions:
+            rig.ask("llm", question, alone)
+        training = rig.train(stop, SMALL_ROWS)
+        while len(beside.texts) < texts or rig.client.job(training).iterations < steps:
+            rig.ask("llm", questions[len(beside.texts) % len(questions)], beside)
+            time.sleep(pauses.uniform(0, 2 * statistics.median(beside.first)))
+        stop.touch()
+        rig.client.wait(training, TIMEOUT_S)
+    finally:
+        stop.touch()
+        rig.close()
+    found = json.loads(stop.with_suffix(".out").read_text())
+    again = _training(directory / "again", "count", found["count"], SMALL_ROWS)
+    subprocess.run(again, env=environment(), check=True)
+    same = json.loads((directory / "again").read_text()) == found
+    wrong = sum(text != alone.texts[number % len(questions)] for number, text in enumerate(beside.texts))
+    yield measured_once("engines", "texts that differ", "texts", wrong, target=0, texts=len(beside.texts))
+    yield measured_once(
+        "engines", "training steps that differ", "steps", 0 if same else found["count"], target=0, steps=found["count"]
+    )
 
 
 def _beside(directory: Path, rounds: int) -> list[Figure]:
@@ -141,12 +175,6 @@ def _cpu_s(pid: int) -> float:
 
 
 def _ratios(arms: dict[str, list[Arm]]) -> Iterator[Figure]:
-    texts = {name: [text for arm in rounds for text in arm.texts] for name, rounds in arms.items()}
-    different = sum(
-        one != other for each in ("again", "beside") for one, other in zip(texts["alone"], texts[each], strict=True)
-    )
-    yield median_figure("engines", "texts that differ from alone", "texts", [different], target=0,
-                        detail={"texts": len(texts["alone"]) * 2})  # fmt: skip
     for title, what, target in (
         ("time to first token", "first", 1.05),
         ("time per token", "token", 1.02),

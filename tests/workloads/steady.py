@@ -1,6 +1,6 @@
 """Trains until a file appears (``until PATH``) or for a number of iterations (``count N``), and says how many it were.
 
-``busily PATH``: as ``until``, and without a pause between iterations.
+``busily PATH``: as ``until``, and without a pause between iterations.  A number after these: rows of a batch.
 
 What it computes depends on their number only: a run that was stopped by a file can be repeated exactly.
 """
@@ -24,8 +24,8 @@ def goes_on(done: int, manner: str, value: str) -> bool:
     return not Path(value).exists()
 
 
-out, (manner, value) = start(), sys.argv[2:4]
-model, data = mlp(), batches(5)
+out, (manner, value, *rows) = start(), sys.argv[2:]
+model, data = mlp(), batches(5, *map(int, rows))
 optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 done = 0
 while goes_on(done, manner, value):

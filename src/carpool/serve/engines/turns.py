@@ -13,7 +13,7 @@ from carpool.protocol.unix_http import ApiError, ClientError
 log = logging.getLogger(__name__)
 
 #: An engine keeps its turn for so long after its last request: the next one of the same client may be on its way.
-LINGER_S = 0.005
+LINGER_S = 0.001
 #: The daemon believes a report for 30 s.
 REPEAT_S = 10.0
 
