@@ -11,6 +11,7 @@ from collections.abc import Callable
 from benchmarks.shares import total_throughput
 from tools.gpu_check.daemon import DEFAULT_TURNS, Daemon, daemon
 from tools.gpu_check.measurements.iterations import spread
+from tools.gpu_check.meeting import outputs_together
 from tools.gpu_check.mps import mps_server
 from tools.gpu_check.registry import Figures, Needs, measure
 from tools.gpu_check.scripts import needs_cuda, run, run_together
@@ -29,8 +30,8 @@ def alone(model: str, seconds: str = SECONDS) -> Ends:
 
 
 def at_once(shared: Daemon, models: list[str], seconds: str = SECONDS) -> list[Ends]:
-    jobs = [shared.submit(PROGRAM, model, seconds) for model in models]
-    return [ends_of(shared.output(job)) for job in jobs]
+    outputs = outputs_together(shared, [[PROGRAM, model, seconds] for model in models])
+    return [ends_of(output) for output in outputs.values()]
 
 
 def in_one_lane(*models: str) -> Callable[[], Figures]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from meeting import meet
 from models import MODELS, Training
 
 WARM = 10
@@ -39,6 +40,7 @@ def ends(step: Callable[[], object], seconds: float, finish: Callable[[], None])
     for _ in range(WARM):
         step()
     finish()
+    meet()
     marks = [time.monotonic()]
     while len(marks) < 2 or marks[-1] - marks[0] < seconds:
         step()
