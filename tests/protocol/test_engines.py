@@ -29,7 +29,7 @@ def test_a_file(tmp_path: Path) -> None:
             models = ["llama-3", "l"]
             ttl = "never"
             [small]
-            cmd = ["serve", "--port={port}"]
+            cmd = ["serve", "--port={port}", "--device", "cuda:{gpu}"]
             as = "org/small"
             pin = true
             cwd = "below"
@@ -37,14 +37,16 @@ def test_a_file(tmp_path: Path) -> None:
             """,
         )
     )
-    assert EngineSpec("ollama serve", env={"OLLAMA_HOST": "127.0.0.1:{port}"}).variables(5) == {
-        "OLLAMA_HOST": "127.0.0.1:5"
+    env = {"OLLAMA_HOST": "127.0.0.1:{port}", "CUDA_VISIBLE_DEVICES": "{gpu}"}
+    assert EngineSpec("ollama serve", env=env).variables(5) == {
+        "OLLAMA_HOST": "127.0.0.1:5",
+        "CUDA_VISIBLE_DEVICES": "0",
     }
     llama, small = specs["llama"], specs["small"]
     assert llama.argv(80) == ["llama-server", "-m", "a model.gguf", "--port", "80", "--json", "{}"]
     assert model_names("llama", llama) == ["llama-3", "l"] and model_names("small", small) == ["small"]
     assert (llama.ttl_us, small.ttl_us, small.start_us) == (None, None, 90_000_000)
-    assert small.upstream == "org/small" and small.argv(81) == ["serve", "--port=81"]
+    assert small.upstream == "org/small" and small.argv(81) == ["serve", "--port=81", "--device", "cuda:0"]
     assert read_engines(written(tmp_path, "# none yet")) == {}
     assert (llama.cwd, small.cwd) == (str(tmp_path), str(tmp_path / "below"))
 
@@ -90,15 +92,19 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_engines(tmp_path / "odd.toml")
 
 
+def _filled(word: str) -> str:
+    return word.replace("{gpu}", "0").replace(PORT, "1")
+
+
 @given(st.lists(st.text(st.characters(exclude_characters="\0"), min_size=1), min_size=1))
 def test_words_of_a_command_stay(words: list[str]) -> None:
-    assert EngineSpec([*words, PORT]).argv(1) == [*(word.replace(PORT, "1") for word in words), "1"]
+    assert EngineSpec([*words, PORT]).argv(1) == [*(_filled(word) for word in words), "1"]
     assert EngineSpec([*words], ttl=NEVER).ttl_us is None
 
 
-@given(st.lists(st.sampled_from(["serve", "--port={port}", "{port}", "{port}:{port}", "a{port}b", "7"]), min_size=1))
+@given(st.lists(st.sampled_from(["serve", "--port={port}", "{port}", "{port}:{port}", "a{gpu}{port}b"]), min_size=1))
 def test_a_port_is_found_again(words: list[str]) -> None:
     spec = EngineSpec(words)
     found = spec.port_of(spec.argv(8123))
-    assert found == 8123 if {*words} & {"--port={port}", "{port}", "a{port}b"} else found is None
+    assert found == 8123 if {*words} & {"--port={port}", "{port}", "a{gpu}{port}b"} else found is None
     assert spec.port_of([*spec.argv(8123), "more"]) is None

@@ -18,6 +18,8 @@ from carpool.protocol.paths import expanded
 from carpool.protocol.units import positive_time_us
 
 PORT: Final = "{port}"
+GPU: Final = "{gpu}"
+OWN_GPU: Final = "0"  # a job sees no GPU but its own, whichever that is, as number 0
 NEVER: Final = "never"
 #: States of an engine: no process, a process that does not answer yet, one that answers, one that is ended.
 OFF: Final = "off"
@@ -37,7 +39,7 @@ _DAY_US = 86_400_000_000
 class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file: an engine's command, the names of its models, and the limits of its life."""
 
-    cmd: str | list[str]  # a text is split as a shell would, and never given to one; {port}: where it is to listen
+    cmd: str | list[str]  # a text is split as a shell would, and never given to one; {port}: its port, {gpu}: its GPU
     models: list[str] = []  # names that clients use; none: the engine's own name
     upstream: str | None = msgspec.field(default=None, name="as")  # the name that the engine knows the model by
     health: str = "/health"  # a path that answers 200 once the engine is ready
@@ -49,7 +51,7 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str | None = None  # as in `carpool submit --device`
     priority: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = DEFAULT_PRIORITY  # among services; larger is first
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = MOST_IN_FLIGHT  # more requests are refused
-    env: dict[str, str] = {}  # variables in addition to the server's own; {port} as in the command
+    env: dict[str, str] = {}  # variables in addition to the server's own; {port} and {gpu} as in the command
     cwd: str | None = None  # none: the directory of the file
 
     @property
@@ -68,14 +70,15 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def words(self) -> list[str]:
-        """The words of the command."""
+        """The words of the command, without the port."""
         import shlex  # only in processes that start engines
 
-        return shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
+        words = shlex.split(self.cmd) if isinstance(self.cmd, str) else self.cmd
+        return [word.replace(GPU, OWN_GPU) for word in words]
 
     def variables(self, port: int) -> dict[str, str]:
         """Return the variables for an engine that listens on ``port``."""
-        return {name: value.replace(PORT, str(port)) for name, value in self.env.items()}
+        return {name: value.replace(GPU, OWN_GPU).replace(PORT, str(port)) for name, value in self.env.items()}
 
     def port_of(self, argv: Sequence[str]) -> int | None:
         """Return the port of an engine with this command; None: it is another command."""
