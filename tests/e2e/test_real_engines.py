@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.e2e.test_engines import Front, free_port
+from tests.e2e.watching import until
 from tests.live import WORKLOADS
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def test_transformers_serve_beside_training(
         stop.touch()
         result = training.result()
         job = eager_daemon.client.job(front.job("tiny"))
+        until(lambda: "safetensors" in front.engine("tiny").report.mapped_bytes, eager_daemon)
     finally:
         front.stop()
     assert beside == {"texts": alone, "models": ["tiny"]}

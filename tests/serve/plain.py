@@ -21,7 +21,7 @@ from tests.serve.fakes import FakeRegistry
 class PlainJob:
     def __init__(self, process: Process) -> None:
         self.name = f"process {process.pid}"
-        self.number = process.pid
+        self.number = self.pid = process.pid
         self.process = process
 
     async def ended(self) -> str:

@@ -29,9 +29,16 @@ ENDING: Final = "ending"
 EngineStateName = Literal["off", "starting", "ready", "ending"]
 Wish = Literal["start", "stop", "sleep"]
 WISHES: tuple[Wish, ...] = ("start", "stop", "sleep")
+WeightsFormat = Literal["gguf", "safetensors"]
+#: For each format of weights, the option of an engine that loads them, in place of mapping their file.
+LOADING_OPTIONS: Mapping[WeightsFormat, str] = {
+    "gguf": "llama.cpp: --load-mode none, or --no-mmap in older versions",
+    "safetensors": "transformers: a --dtype other than the file's",
+}
 MOST_ENGINES = 1000  # of a front, and models of all its engines
 MOST_IN_FLIGHT = 64
 LONGEST_MODEL = 200  # letters of a model's name
+Figure = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)]
 ModelName = Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)]
 _DAY_US = 86_400_000_000
 
@@ -97,12 +104,13 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""  # why its last start has failed
     models: Annotated[list[ModelName], msgspec.Meta(max_length=MOST_ENGINES)] = []
     job: int | None = None  # the job that is its process
-    starts: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0  # of its process, by this front
-    in_flight: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0
-    first_token_us: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] | None = None  # median
+    starts: Figure = 0  # of its process, by this front
+    in_flight: Figure = 0
+    first_token_us: Figure | None = None  # median
     tokens_per_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0.0
     pinned: bool = False
     url: Annotated[str, msgspec.Meta(max_length=LONGEST_MODEL)] = ""  # the front's
+    mapped_bytes: dict[WeightsFormat, Figure] = {}  # of files of weights, by its processes
 
 
 class EngineReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -82,6 +82,7 @@ def test_reports_are_bounded(front: Connection) -> None:
         READY | {"models": ["x" * 300]},
         READY | {"in_flight": -1},
         READY | {"secret": 1},
+        READY | {"mapped_bytes": {"secret": 1}},
     ):
         assert refusal(report, front, llama=wrong).answer[0] == 400
     assert refusal(report, front, **{f"e{number}": READY for number in range(1001)}).answer[0] == 400

@@ -6,6 +6,7 @@ answered with its words.
 """
 
 import json
+import mmap
 import os
 import sys
 import time
@@ -76,4 +77,7 @@ if __name__ == "__main__":
     (NOTES / f"started-{os.getpid()}").touch()
     if (NOTES / "broken").exists():
         sys.exit(7)
+    if (weights := NOTES / "weights").exists():
+        with weights.open("rb") as file:
+            kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     ThreadingHTTPServer(("127.0.0.1", PORT), Engine).serve_forever()

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from carpool.core.model import MIB
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.engines import EngineState, EngineWishes, read_engines
 from carpool.serve.engines.engine import _free_port
@@ -317,6 +318,16 @@ async def test_what_users_see_and_wish(fronts: Fronts, monkeypatch: pytest.Monke
     assert (await fronts.complete("two", "a")).status == 200, "a request wakes it up"
     fronts.wishes = {"two": "stop"}
     await until(lambda: fronts.states["two"].state == "off")
+
+
+async def test_weights_that_are_only_mapped(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carpool.serve.engines.engines.REPORT_S", 0.02)
+    (fronts.directory / "weights").write_bytes(b"GGUF" + bytes(2 * MIB - 4))
+    fronts.write(one={"preload": True})
+    await fronts.start()
+    await until(lambda: fronts.states and fronts.states["one"].mapped_bytes == {"gguf": 2 * MIB})
+    fronts.wishes = {"one": "stop"}
+    await until(lambda: fronts.states["one"].mapped_bytes == {})
 
 
 async def test_a_request_while_another_keeps_its_engine_from_ending(fronts: Fronts) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from carpool.core.model import JobId
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.call import ApiCall
@@ -211,4 +213,6 @@ def _engine_info(context: Context, uid: int, name: str, state: EngineState) -> E
     if job is None or job.owner != uid:
         return EngineInfo(name, uid, state)
     info = job_info(job, None)
+    if job.device is not None and context.seating.devices[job.device].kind != "host":
+        state = msgspec.structs.replace(state, mapped_bytes={})  # they have been copied to the GPU
     return EngineInfo(name, uid, state, info.device, info.persistent_bytes, info.offloaded)

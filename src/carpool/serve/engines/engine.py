@@ -14,8 +14,9 @@ from typing import Protocol
 import aiohttp
 
 from carpool.protocol.api import JobInfo, SubmitRequest
-from carpool.protocol.engines import ENDING, OFF, READY, STARTING, EngineSpec, EngineStateName
+from carpool.protocol.engines import ENDING, OFF, READY, STARTING, EngineSpec, EngineStateName, WeightsFormat
 from carpool.protocol.units import exact_time
+from carpool.serve.engines.mapped import mapped_weights
 from carpool.serve.engines.turns import EngineTurns
 from carpool.serve.oip.errors import EngineBusy, EngineLost, EngineStarting, ServeError, ShuttingDown
 from carpool.serve.pool.launcher import CannotStart, WorkerJob
@@ -32,6 +33,7 @@ class EngineJob(WorkerJob, Protocol):
     """The job that is an engine's process."""
 
     number: int
+    pid: int | None  # of its process; None: not known yet
 
     async def pause(self) -> None:
         """Move its memory out of its device."""
@@ -88,6 +90,8 @@ class Engine:
         self.job: EngineJob | None = None
         self.in_flight = 0
         self.starts = 0
+        self.mapped_bytes: dict[WeightsFormat, int] = {}  # as at the last look
+        self._looked_s = 0.0
         self._parts = parts
         self.port = 0
         self._used_s = 0.0  # when the last request ended
@@ -146,6 +150,13 @@ class Engine:
             if self.state == READY and self.job is not None and not self.in_flight:
                 self._asleep = True
                 await self.job.pause()
+
+    async def look(self) -> None:
+        """Look for weights that are only mapped, unless nothing has happened since the last look."""
+        pid = None if self.job is None else self.job.pid
+        if self.state == READY and pid is not None and self._looked_s < self._used_s:
+            self._looked_s = asyncio.get_running_loop().time()
+            self.mapped_bytes = await asyncio.to_thread(mapped_weights, pid)
 
     async def _awake(self) -> None:
         async with self._moving:
@@ -310,7 +321,7 @@ class Engine:
                 await job.cancel()
                 await asyncio.wait({ended}, timeout=ANSWER_S)
             self._parts.turns.forget(job.number)
-        self.state, self.job, self._up, self._asleep = OFF, None, None, False
+        self.state, self.job, self._up, self._asleep, self.mapped_bytes = OFF, None, None, False, {}
 
     def _log(self) -> str:
         return "no job" if self.job is None else f"carpool logs {self.job.number}"

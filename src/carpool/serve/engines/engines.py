@@ -88,6 +88,8 @@ class Engines:
         """Report to the daemon for ever; while it does not answer everything stays as it is."""
         while True:
             self._follow()
+            for engine in [*self._engines.values()]:
+                await engine.look()
             states = {engine.name: self._state(engine, url) for engine in self._engines.values()}
             try:
                 self._heed(await asyncio.to_thread(self._tell, states))
@@ -166,6 +168,7 @@ class Engines:
             tokens_per_s=per_s,
             pinned=engine.spec.pin,
             url=url,
+            mapped_bytes=engine.mapped_bytes,
         )
 
     def _spawn(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]] | None = None) -> None:

@@ -213,6 +213,7 @@ class DaemonJob:
     def __init__(self, daemon: DaemonQueries, number: int) -> None:
         self.name = f"job {number}"
         self.number = number
+        self.pid: int | None = None  # as `ended` hears of it
         self._daemon = daemon
 
     async def ended(self) -> str:
@@ -225,6 +226,7 @@ class DaemonJob:
                     return str(error)
                 log.debug("%s: %s", self.name, error)
             else:
+                self.pid = info.pid
                 if info.outcome is not None:
                     return f"{_end(info)} (carpool logs {self.number})"
             await asyncio.sleep(self._daemon.poll_s)

@@ -140,6 +140,15 @@ def test_the_list(standin: StandIn, carpool: Cli) -> None:
     assert "first token 12 ms, 31.5 tokens/s" in shown and "3 GiB" in shown
 
 
+def test_weights_that_are_only_mapped(standin: StandIn, carpool: Cli) -> None:
+    mapped = info(mapped_bytes={"gguf": 5 << 30})
+    standin.reactions["GET /v1/engines"] = as_json({"engines": [mapped, info("small")]})
+    says = "5 GiB of gguf files are mapped, which Carpool does not move; to load them, llama.cpp: --load-mode none"
+    assert f"llama: {says}" in carpool.ok("engine", "ls").splitlines()[-1]
+    assert says in carpool.ok("engine", "show", "llama")
+    assert "mapped" not in carpool.ok("engine", "show", "small")
+
+
 def test_an_engine_of_another_user_is_shown(standin: StandIn, carpool: Cli) -> None:
     other = info(state="off") | {"owner": os.geteuid() + 1}
     standin.reactions["GET /v1/engines"] = as_json({"engines": [other]})

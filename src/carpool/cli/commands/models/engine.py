@@ -24,7 +24,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.engines import OFF, READY, STARTING, EngineInfo, EngineList, Wish
+from carpool.protocol.engines import LOADING_OPTIONS, OFF, READY, STARTING, EngineInfo, EngineList, Wish
 from carpool.protocol.models import check_name
 from carpool.protocol.paths import engines_file, expanded
 from carpool.protocol.units import format_size
@@ -215,7 +215,9 @@ def _list(home: Path, as_json: bool) -> int:
 def _lines(engines: Sequence[EngineInfo]) -> list[str]:
     if not engines:
         return ["no engine is served: carpool engine add NAME -- COMMAND, then carpool serve"]
-    return stdout_output().table(COLUMNS, [*map(_row, engines)])
+    out = stdout_output()
+    notes = [f"{info.name}: {text}" for info in engines for text in _mapped(info)]
+    return [*out.table(COLUMNS, [*map(_row, engines)]), *out.wrapped(notes)]
 
 
 def _row(info: EngineInfo) -> tuple[str, ...]:
@@ -239,6 +241,13 @@ def _state(info: EngineInfo) -> str:
     return "moved out" if info.moved_out and info.report.state == READY else info.report.state
 
 
+def _mapped(info: EngineInfo) -> list[str]:
+    """Return what to do about weights that are only mapped, for each of their formats."""
+    text = "{} of {} files are mapped, which Carpool does not move; to load them, {}"
+    mapped = info.report.mapped_bytes
+    return [text.format(format_size(size), kind, LOADING_OPTIONS[kind]) for kind, size in sorted(mapped.items())]
+
+
 def _facts(info: EngineInfo) -> list[tuple[str, str]]:
     report = info.report
     row = dict(zip([column.title for column in COLUMNS], _row(info), strict=True))
@@ -250,6 +259,7 @@ def _facts(info: EngineInfo) -> list[tuple[str, str]]:
         ("job", row["JOB"]),
         ("device", row["DEVICE"]),
         ("memory", row["MEMORY"]),
+        *(("mapped weights", text) for text in _mapped(info)),
         ("requests", f"{row['REQUESTS']} in flight"),
         ("last minute", f"first token {row['TTFT']}, {row['TOKENS/S']} tokens/s"),
         ("pinned", "yes" if report.pinned else "no"),
