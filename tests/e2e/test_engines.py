@@ -50,6 +50,18 @@ def completed(url: str, model: str, prompt: str) -> str:
         return text
 
 
+def until_it_answers(engine: subprocess.Popen[bytes], url: str) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=PATIENCE_S).close()
+        except OSError:
+            assert time.monotonic() < end_s and engine.poll() is None, "the engine does not answer"
+            time.sleep(0.05)
+        else:
+            return
+
+
 class Front:
     """A `carpool serve` with engines: by name, their tables."""
 
@@ -112,15 +124,8 @@ def start(jobs_environment: dict[str, str]) -> Iterator[Start]:
 def bare_engine(environment: dict[str, str]) -> Iterator[str]:
     """The address of an engine without Carpool."""
     url = f"http://127.0.0.1:{(port := free_port())}"
-    engine, end_s = subprocess.Popen(command(str(port)), env=environment), time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=PATIENCE_S).close()
-        except OSError:
-            assert time.monotonic() < end_s and engine.poll() is None, "the engine does not answer"
-            time.sleep(0.05)
-        else:
-            break
+    engine = subprocess.Popen(command(str(port)), env=environment)
+    until_it_answers(engine, url)
     yield url
     engine.terminate()
     engine.wait(PATIENCE_S)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_engines import Front, free_port
+from tests.e2e.test_engines import Front, free_port, until_it_answers
 from tests.e2e.watching import until
 from tests.live import WORKLOADS
 
@@ -56,17 +54,10 @@ def model(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 def served_alone(model: Path, environment: dict[str, str]) -> Iterator[str]:
     """The engine without Carpool: its address."""
     port = free_port()
-    url, end_s = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE_S
+    url = f"http://127.0.0.1:{port}"
     with subprocess.Popen(command(model, str(port)), env=environment, stderr=subprocess.DEVNULL) as engine:
         try:
-            while True:
-                try:
-                    urllib.request.urlopen(f"{url}/health", timeout=PATIENCE_S).close()
-                except OSError:
-                    assert engine.poll() is None and time.monotonic() < end_s, "it does not answer"
-                    time.sleep(0.1)
-                else:
-                    break
+            until_it_answers(engine, url)
             yield url
         finally:
             engine.terminate()

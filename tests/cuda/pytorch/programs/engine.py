@@ -27,19 +27,32 @@ def cache_for(model: nn.Module, inputs: Tensor) -> Tensor:
     return torch.zeros(blocks, BLOCK // 4, device=DEVICE)
 
 
-@torch.no_grad()
+class Engine:
+    """A model, its cache, and its state after the last step."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)).to(DEVICE)
+        self.state = torch.randn(4, WIDTH).to(DEVICE)
+        self.steps = 0
+        with torch.no_grad():
+            self.cache = cache_for(self.model, self.state)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        cache, blocks = self.cache, len(self.cache)
+        earlier = cache[(self.steps * 5) % blocks, : 4 * WIDTH].view(4, WIDTH)
+        self.state = torch.tanh(self.model(self.state) + earlier)
+        cache[(self.steps * 7) % blocks, : 4 * WIDTH] = self.state.view(-1)
+        self.steps += 1
+
+
 def main(seed: int, steps: int) -> None:
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH)).to(DEVICE)
-    state = torch.randn(4, WIDTH).to(DEVICE)
-    cache = cache_for(model, state)
-    blocks = len(cache)
-    for step in range(steps):
+    engine = Engine(seed)
+    for _ in range(steps):
         again()
-        earlier = cache[(step * 5) % blocks, : 4 * WIDTH].view(4, WIDTH)
-        state = torch.tanh(model(state) + earlier)
-        cache[(step * 7) % blocks, : 4 * WIDTH] = state.view(-1)
-    finish(blocks=blocks, state=digest([state]), cache=digest([cache]))
+        engine.step()
+    finish(blocks=len(engine.cache), state=digest([engine.state]), cache=digest([engine.cache]))
 
 
 if __name__ == "__main__":
