@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ Answers = dict[str, str]
 Table = dict[str, str | list[str]]  # of the file of engines
 LLM = Path(__file__).parents[2] / "tools" / "demo" / "programs" / "llm.py"
 CACHE_MIB = 24
+ROUNDS = 200
 PROMPTS = [f"prompt {number} of many" for number in range(12)]
 
 
@@ -42,12 +45,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def completed(url: str, model: str, prompt: str) -> str:
+def completed(url: str, model: str, prompt: str, events: int | None = None) -> str:
+    """``events``: of the answer, after which the client leaves; None: all."""
     body = json.dumps({"model": model, "prompt": prompt, "stream": True}).encode()
     asked = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
-        text: str = answer.read().decode()
-        return text
+        lines = itertools.islice(answer, events and 2 * events)  # an empty one follows each
+        return b"".join(lines).decode()
 
 
 def until_it_answers(engine: subprocess.Popen[bytes], url: str) -> None:
@@ -82,8 +86,8 @@ class Front:
         assert self.process.stdout is not None
         self.url: str = json.loads(self.process.stdout.readline())["url"]
 
-    def complete(self, model: str, prompt: str) -> str:
-        return completed(self.url, model, prompt)
+    def complete(self, model: str, prompt: str, events: int | None = None) -> str:
+        return completed(self.url, model, prompt, events)
 
     def engine(self, name: str) -> EngineInfo:
         return next(each for each in self.daemon.client.engines() if each.name == name)
@@ -186,6 +190,39 @@ def test_training_that_asks_an_engine(
     front = start(daemon, llm=[])
     training = daemon.submit(workload("rollouts", (front.url, "20")), ballast_mib=CACHE_MIB // 2)
     assert [training.result()] == bare([workload("rollouts", (bare_engine, "20"))])
+
+
+@pytest.mark.nightly("a minute of requests", stays="test_an_engine_beside_training")
+def test_requests_at_random_moments(
+    bare: Bare,
+    daemons: Daemons,
+    start: Start,
+    bare_engine: str,
+    workload: type[Workload],
+    tmp_path: Path,
+    moments: random.Random,
+) -> None:
+    """Up to three requests at once come, and leave, in any moment of training that does not fit beside the engine."""
+    daemon, stop = daemons(f"host:{CACHE_MIB + CACHE_MIB // 2}MiB"), tmp_path / "stop"
+    texts = {
+        text: completed(bare_engine, "", text) for text in (("a bcd " * 12)[:length] for length in range(1, 70, 3))
+    }
+    front = start(daemon, llm=[])
+    training = daemon.submit(workload("steady", ("busily", str(stop))), ballast_mib=CACHE_MIB // 2)
+
+    def differs(prompt: str, events: int | None) -> bool:
+        found = front.complete("llm", prompt, events)
+        return not found or found != (texts[prompt] if events is None else texts[prompt][: len(found)])
+
+    with ThreadPoolExecutor(3) as callers:
+        for _ in range(ROUNDS):
+            time.sleep(moments.expovariate(50))  # the requests' own times
+            prompts = moments.choices([*texts], k=moments.choice((1, 1, 2, 3)))
+            assert not any(callers.map(differs, prompts, moments.choices((None, None, 1, 5), k=len(prompts))))
+    stop.touch()
+    result, engine = training.result(), daemon.client.job(front.job("llm"))
+    assert engine.residue_bytes == 0 and engine.switches > ROUNDS // 2 and engine.moved.in_bytes > 0
+    assert [result] == bare([workload("steady", ("count", str(result["count"])))])
 
 
 @pytest.mark.nightly("one more engine", stays="test_an_engine_beside_training")
