@@ -111,7 +111,7 @@ def test_engines_of_others(make_daemon: Make) -> None:
         assert as_nobody(daemon, wish) == "not_owner"
         assert as_nobody(daemon, "attempt(lambda: daemon.post('/v1/engines/llama/stop'))") == "unknown_engine"
         others = refusal(daemon.post, f"/v1/engines/llama/stop?owner={NOBODY}")
-        assert "'llama' is of another user (uid 0)" in str(others) and "--owner UID" in others.hint
+        assert "'llama' is of another user (root)" in str(others) and "--owner USER" in others.hint
         assert report(front, llama=READY) == {}
 
 

@@ -6,12 +6,12 @@ States are the words of the column STATE: phases, outcomes, and special states w
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from carpool.cli.base.job_words import is_called
 from carpool.cli.base.journal_jobs import JobReader
+from carpool.cli.base.options_common import user_id
 from carpool.core.model import JobPhase, Outcome
 from carpool.core.spelling import did_you_mean
 from carpool.protocol.api import JobInfo, JobList
@@ -119,13 +119,4 @@ class Filters:
 def users(texts: Sequence[str]) -> tuple[int, ...] | None:
     """Parse users, given by name or uid with commas between; None: all users.  Raises ValueError, for people."""
     names = [name for text in texts for name in text.split(",")]
-    return None if EVERYBODY in names else tuple(dict.fromkeys(map(_uid, names)))
-
-
-def _uid(name: str) -> int:
-    if name.isascii() and name.isdigit():
-        return int(name)
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise ValueError(f"this machine has no user {name!r}: write a name, a uid, or '*' for all users") from None
+    return None if EVERYBODY in names else tuple(dict.fromkeys(map(user_id, names)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -114,8 +115,18 @@ def not_negative(text: str) -> int:
     return whole_number(text, 0)
 
 
+def user_id(user: str) -> int:
+    """Return the uid of a user, given by name or uid.  Raises ValueError, for people."""
+    if user.isascii() and user.isdigit():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ValueError(f"this machine has no user {user!r}: write a name or a uid") from None
+
+
 OWNER = click.option(
-    "--owner", type=Parsed("uid", not_negative), help="Owner uid (administrators only).  [default: yours]"
+    "--owner", type=Parsed("user", user_id), help="Owner, by name or uid (administrators only).  [default: you]"
 )
 
 

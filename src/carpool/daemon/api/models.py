@@ -194,8 +194,8 @@ def _unknown_engine(name: str, visible: Sequence[EngineInfo]) -> tuple[str, str]
     """Return text and hint about an engine that this owner does not have."""
     owners = sorted(each.owner for each in visible if each.name == name)
     if owners:
-        uids = ", ".join(map(str, owners))
-        return f"engine {name!r} is of another user (uid {uids})", "administrators name the owner: --owner UID"
+        users = ", ".join(map(user_name, owners))
+        return f"engine {name!r} is of another user ({users})", "administrators name the owner: --owner USER"
     hint = f"{did_you_mean(name, [each.name for each in visible])}carpool engine ls lists them"
     return f"no `carpool serve` has an engine {name!r}", hint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,9 @@ def test_an_engine_of_another_user_is_shown(standin: StandIn, carpool: Cli) -> N
     assert carpool("engine", "show", "llama", "--owner", str(os.geteuid())).returncode == Exit.NOT_FOUND
     standin.reactions["GET /v1/engines"] = as_json({"engines": [other, info()]})
     assert "ready" in carpool.ok("engine", "show", "llama")
+    assert "ready" in carpool.ok("engine", "show", "llama", "--owner", pwd.getpwuid(os.geteuid()).pw_name)
+    wrong = carpool("engine", "show", "llama", "--owner", "no one")
+    assert wrong.returncode == Exit.USAGE and "this machine has no user 'no one': write a name or a uid" in wrong.stderr
 
 
 class Serving:
