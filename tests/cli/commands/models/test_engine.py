@@ -166,12 +166,13 @@ class Serving:
     """A front, as the daemon sees it: it does what is wished after a look."""
 
     def __init__(self, standin: StandIn, *reports: dict[str, Any]) -> None:
-        self.reports = [info(**report) for report in reports]
+        self.reports, self.wishes = [info(**report) for report in reports], 0
         for wish in ("start", "stop", "sleep"):
             standin.reactions[f"POST /v1/engines/llama/{wish}"] = self.wished
         standin.reactions["GET /v1/engines"] = self.listed
 
     def wished(self, request: Request) -> Answer:
+        self.wishes += 1
         return as_json(self.reports[0])
 
     def listed(self, request: Request) -> Answer:
@@ -186,6 +187,13 @@ def test_a_start_is_waited_for(standin: StandIn, carpool: Cli) -> None:
     Serving(standin, old, {"state": "off", "starts": 2, "reason": "exit code 1"})
     refused = carpool("engine", "start", "llama")
     assert refused.returncode == Exit.FAILED and "engine llama does not start: exit code 1" in refused.stderr
+
+
+def test_a_start_that_another_wish_has_replaced(standin: StandIn, carpool: Cli) -> None:
+    off = {"state": "off", "starts": 1}
+    serving = Serving(standin, *[off] * 12, {"state": "ready", "starts": 2})
+    assert carpool.ok("engine", "start", "llama") == "engine llama is ready\n"
+    assert serving.wishes == 2
 
 
 def test_an_engine_that_was_starting_anyhow(standin: StandIn, carpool: Cli) -> None:

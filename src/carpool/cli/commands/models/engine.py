@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from carpool.protocol.paths import engines_file, expanded
 from carpool.protocol.units import format_size
 
 LOOK_S = 0.2
+REPEAT_LOOKS = 10  # a front hears wishes every second
 COLUMNS = (
     TableColumn("NAME"),
     TableColumn("OWNER", gives_way=3),
@@ -186,13 +188,16 @@ def _wish(home: Path, as_json: bool, name: str, wish: Wish, owner: int | None) -
     """Wish, and wait until it is so.  Raises Problem if the engine does not start."""
     whose, wanted = os.geteuid() if owner is None else owner, READY if wish == "start" else OFF
     with DaemonClient(home) as client:
-        before = client.wish_engine(name, wish, owner=owner).report
+        before, looks = client.wish_engine(name, wish, owner=owner).report, itertools.count(1)
         while (info := _found(client, name, whose)).report.state != wanted:
             again = info.report.starts > before.starts
             if wish == "start" and info.report.state == OFF and (again or before.state == STARTING):
                 raise Problem(Exit.FAILED, "engine_failed", f"engine {name} does not start: {info.report.reason}")
             if wish == "stop" and again:
                 return answer(as_json, info, lambda: [f"engine {name} was stopped, and a request has started it again"])
+            unchanged = (info.report.state, info.report.starts) == (before.state, before.starts)
+            if next(looks) % REPEAT_LOOKS == 0 and unchanged:
+                client.wish_engine(name, wish, owner=owner)  # another wish of the same second may have replaced it
             time.sleep(LOOK_S)
     return answer(as_json, info, lambda: [f"engine {name} is {wanted}"])
 
