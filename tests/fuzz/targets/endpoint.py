@@ -7,7 +7,7 @@ import logging
 import socket
 from contextlib import suppress
 
-from carpool.serve.engines.requests import asked_model, renamed
+from carpool.serve.engines.requests import Asked
 from carpool.serve.http.bodies import decompressed
 from carpool.serve.oip.codec import decode_request, encode_request
 from carpool.serve.oip.errors import BodyTooLarge, WrongEncoding, WrongInput
@@ -39,8 +39,8 @@ def model(data: bytes) -> None:
     """The first byte says whether the rest is a form; the name of a model that was found can be another."""
     media = 'multipart/form-data; boundary="b"' if data[:1] < b"\x80" else "application/json"
     with suppress(WrongInput):
-        asked_model(data[1:], media)
-        assert asked_model(renamed(data[1:], media, "another"), media) == "another"
+        asked = Asked.of(data[1:], media)
+        assert Asked.of(asked.renamed("another"), media).model == "another"
 
 
 def body(data: bytes) -> None:

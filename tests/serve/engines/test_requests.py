@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carpool.serve.engines.requests import asked_model, renamed
+from carpool.serve.engines.requests import Asked
 from carpool.serve.oip.errors import WrongInput
 
 FORM = 'multipart/form-data; boundary="b"'
@@ -23,13 +23,14 @@ def field(head: str, value: str) -> str:
 )
 def test_only_the_field_of_that_name_counts(other: str) -> None:
     body = form(field(other, "no"), field("name=model", "yes"))
-    assert asked_model(body, FORM) == "yes"
-    assert renamed(body, FORM, "whisper") == form(field(other, "no"), field("name=model", "whisper"))
+    asked = Asked.of(body, FORM)
+    assert asked.model == "yes"
+    assert asked.renamed("whisper") == form(field(other, "no"), field("name=model", "whisper"))
 
 
 def test_a_boundary_in_other_letters() -> None:
     body = "preamble\r\n" + form("X-More: 1\r\n" + field('name="model"', "one")).decode()
-    assert asked_model(body.encode(), "Multipart/Form-Data; Boundary=b ; x=y") == "one"
+    assert Asked.of(body.encode(), "Multipart/Form-Data; Boundary=b ; x=y").model == "one"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_boundary_in_other_letters() -> None:
 )
 def test_a_form_is_read_in_linear_time(body: bytes) -> None:
     with pytest.raises(WrongInput, match="has no field"):
-        asked_model(body, FORM)
+        Asked.of(body, FORM)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +62,4 @@ def test_a_form_is_read_in_linear_time(body: bytes) -> None:
 )
 def test_what_cannot_be_read_is_the_clients_mistake(body: bytes, media: str) -> None:
     with pytest.raises(WrongInput):
-        renamed(body, media, asked_model(body, media))
+        Asked.of(body, media)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -15,38 +16,33 @@ _DISPOSITION = re.compile(rb"^content-disposition:(.*)$", re.IGNORECASE | re.MUL
 _PARAMETER = re.compile(rb';[ \t]*([^\s=;"]{1,100})=("(?:[^"\\]|\\.)*"|[^\s;"]*)')
 
 
-class _Asked(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The ``model`` that a body names; ``renamed`` returns the body with another, all other values with their bytes."""
+
     model: str
+    renamed: Callable[[str], bytes]
+
+    @classmethod
+    def of(cls, body: bytes, media: str) -> Asked:
+        """Read a body.  ``media``: the header `Content-Type`.  Raises WrongInput."""
+        return _of_form(body, media) if media.lower().startswith(_FORM) else _of_json(body)
 
 
-def asked_model(body: bytes, media: str) -> str:
-    """Return the name of the model.  ``media``: the header `Content-Type`.  Raises WrongInput."""
-    if media.lower().startswith(_FORM):
-        begin, end = _place(body, media)
-        return body[begin:end].decode(errors="replace")
+def _of_form(body: bytes, media: str) -> Asked:
+    begin, end = _place(body, media)
+    return Asked(body[begin:end].decode(errors="replace"), lambda model: body[:begin] + model.encode() + body[end:])
+
+
+def _of_json(body: bytes) -> Asked:
     try:
-        model: str = _decoded(body, _Asked).model
-    except msgspec.ValidationError:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        model = msgspec.json.decode(fields["model"], type=str)
+    except (msgspec.ValidationError, KeyError):
         raise WrongInput("the request names no `model`: GET /v1/models lists the models") from None
-    return model
-
-
-def renamed(body: bytes, media: str, model: str) -> bytes:
-    """Return the body with another model; all other values keep their bytes.  Raises WrongInput."""
-    if media.lower().startswith(_FORM):
-        begin, end = _place(body, media)
-        return body[:begin] + model.encode() + body[end:]
-    return msgspec.json.encode({**_decoded(body, dict[str, msgspec.Raw]), "model": model})
-
-
-def _decoded(body: bytes, kind: Any) -> Any:
-    """Return a value of JSON.  Raises WrongInput, msgspec.ValidationError."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError:
-        raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WrongInput(f"the body is not JSON: {error}") from None
+    return Asked(model, lambda other: msgspec.json.encode({**fields, "model": other}))
 
 
 def _place(body: bytes, media: str) -> tuple[int, int]:

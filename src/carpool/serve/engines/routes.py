@@ -21,7 +21,7 @@ from carpool.protocol.http_connections import json_response
 from carpool.serve.engines.engine import Engine
 from carpool.serve.engines.engines import Engines
 from carpool.serve.engines.figures import Answer
-from carpool.serve.engines.requests import asked_model, renamed
+from carpool.serve.engines.requests import Asked
 from carpool.serve.http.access import authorized
 from carpool.serve.http.bodies import Bodies, HeldBytes
 from carpool.serve.http.routes import EndpointRoute
@@ -126,10 +126,10 @@ class EngineRoutes:
         """Pass a request to the engine of the model that its body names."""
         with HeldBytes(self._bodies) as held:
             body, media = await held.read(request), request.headers.get("Content-Type", "")
-            model = asked_model(body, media)
-            engine = self._of_model(request, model)
-            if (known_as := engine.spec.upstream) is not None and known_as != model:
-                body = renamed(body, media, known_as)
+            asked = Asked.of(body, media)
+            engine = self._of_model(request, asked.model)
+            if (known_as := engine.spec.upstream) is not None and known_as != asked.model:
+                body = asked.renamed(known_as)
             return await self._passed(request, engine, request.rel_url.raw_path_qs, body)
 
     async def _by_path(self, request: web.Request) -> web.StreamResponse:
