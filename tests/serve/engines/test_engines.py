@@ -245,7 +245,10 @@ async def test_a_key_is_for_its_engine(fronts: Fronts) -> None:
     others = await fronts.ask("POST", "/v1/completions", {"model": "two", "prompt": "echo"}, **anns)
     assert others.status == 404 and "known: one" in others.json["error"]["message"], "as if it did not exist"
     assert (await fronts.ask("GET", "/v2", **anns)).status == 401, "a key is for engines"
-    for header in ({}, {"Authorization": "Bearer a-long-key-of-nobody"}):
+    anthropics = {"X-API-Key": "a-long-key-of-ann-s"}
+    seen = await fronts.ask("POST", "/v1/messages", {"model": "one", "prompt": "echo"}, **anthropics)
+    assert seen.status == 200 and "X-API-Key" not in seen.json["headers"]
+    for header in ({}, {"Authorization": "Bearer a-long-key-of-no-one"}, {"X-API-Key": "Bearer a-long-key-of-ann-s"}):
         assert (await fronts.ask("GET", "/v1/models", **header)).status == 401
 
 

@@ -45,15 +45,16 @@ def test_a_token_whose_file_is_missing(tmp_path: Path) -> None:
         read_token(tmp_path / "token")
 
 
-@pytest.mark.parametrize(
-    "header", [None, "", "Bearer", "Bearer ", "token", "Bearer tokenx", "Bearer toke", "Bearer \udcff"]
-)
-def test_headers_without_the_token(header: str | None) -> None:
-    assert not authorized(header, "token")
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "token", "Bearer tokenx", "Bearer toke", "Bearer \udcff"])
+def test_headers_without_the_token(header: str) -> None:
+    assert not authorized({"Authorization": header}, "token")
+    assert not authorized({"X-API-Key": header.replace("token", "Bearer token")}, "token")
 
 
-def test_the_header_with_the_token() -> None:
-    assert authorized("Bearer token", "token")
+def test_headers_with_the_token() -> None:
+    assert not authorized({}, "token")
+    assert authorized({"Authorization": "Bearer token", "X-API-Key": "other"}, "token")
+    assert authorized({"X-API-Key": "token"}, "token")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from carpool.serve.engines.engine import Engine
 from carpool.serve.engines.engines import Engines
 from carpool.serve.engines.figures import Answer
 from carpool.serve.engines.requests import Asked
-from carpool.serve.http.access import authorized
+from carpool.serve.http.access import API_KEY, authorized
 from carpool.serve.http.bodies import Bodies, HeldBytes
 from carpool.serve.http.routes import EndpointRoute
 from carpool.serve.oip.errors import EngineLost, ServeError, UnknownModel
@@ -81,13 +81,13 @@ class EngineRoutes:
 
     def _visible(self, request: web.Request) -> dict[str, Engine]:
         """Return the engines that the client may use, by model."""
-        header = request.headers.get("Authorization")
-        has_token = self._token is not None and authorized(header, self._token)
+        headers = request.headers
+        has_token = self._token is not None and authorized(headers, self._token)
         open_to_all = self._token is None or has_token
         return {
             model: engine
             for model, engine in self._engines.models().items()
-            if has_token or (open_to_all if engine.keys is None else any(authorized(header, k) for k in engine.keys))
+            if has_token or (open_to_all if engine.keys is None else any(authorized(headers, k) for k in engine.keys))
         }
 
     def _of_model(self, request: web.Request, model: str) -> Engine:
@@ -155,9 +155,9 @@ class EngineRoutes:
     def _kept(self, request: web.Request) -> list[tuple[str, str]]:
         """Return the headers for the engine; our own token or a key of any engine is not among them."""
         dropped = {"content-encoding"}
-        header, engines = request.headers.get("Authorization"), self._engines.models().values()
-        if self._token is not None or any(authorized(header, key) for engine in engines for key in engine.keys or ()):
-            dropped.add("authorization")
+        keys = [key for engine in self._engines.models().values() for key in engine.keys or ()]
+        if self._token is not None or any(authorized(request.headers, key) for key in keys):
+            dropped |= {"authorization", API_KEY.lower()}
         return [(name, value) for name, value in _end_to_end(request.headers) if name.lower() not in dropped]
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from carpool.serve.oip.errors import StartError, WrongOrigin
 
 SHORTEST_TOKEN = 16
+API_KEY = "X-API-Key"  # the header of Anthropic's clients
 
 
 def read_token(path: Path) -> str:
@@ -56,13 +57,11 @@ def check_address(host: str, token: str | None) -> None:
         raise StartError(f"{host} can be reached from elsewhere, so a token is needed: --token-file FILE")
 
 
-def authorized(header: str | None, token: str) -> bool:
-    """Whether the header `Authorization` holds the token; the comparison takes constant time."""
-    scheme, _, given = (header or "").partition(" ")
-    return (
-        hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token.encode())
-        and scheme.lower() == "bearer"
-    )
+def authorized(headers: Mapping[str, str], token: str) -> bool:
+    """Whether headers hold the token, as OpenAI's or Anthropic's clients send it; comparing takes constant time."""
+    scheme, _, bearer = headers.get("Authorization", "").partition(" ")
+    sent = [bearer if scheme.lower() == "bearer" else "", headers.get(API_KEY, "")]
+    return any(hmac.compare_digest(each.strip().encode(errors="surrogateescape"), token.encode()) for each in sent)
 
 
 def is_loopback(host: str) -> bool:

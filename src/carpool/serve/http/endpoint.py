@@ -200,7 +200,7 @@ class Endpoint:
 
     def _is_admitted(self, request: web.Request, token: str) -> bool:
         group = self._group(request.path)
-        has_token = authorized(request.headers.get("Authorization"), token)
+        has_token = authorized(request.headers, token)
         return has_token or (group is not None and group.admits(request))
 
     def _form(self, path: str) -> ErrorForm:
