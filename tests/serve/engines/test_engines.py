@@ -155,7 +155,10 @@ async def test_errors_have_openais_form(fronts: Fronts) -> None:
     full = await fronts.complete("llama", "a")
     assert full.status == 429 and full.headers["Retry-After"] == "1" and full.json["error"]["code"] == "engine_busy"
     holding.close()
-    assert (await fronts.ask("GET", "/v1/nothing")).json["error"]["code"] == "unknown_path"
+    for path in ("/v1/nothing", "/v1"):
+        assert (await fronts.ask("GET", path)).json["error"]["code"] == "unknown_path"
+    odd = await fronts.ask("POST", "/v1/completions", {}, Expect="miracles")
+    assert odd.status == 417 and odd.json["error"]["code"] == "wrong_expect"
 
 
 async def test_llama_swaps_paths(fronts: Fronts) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from aiohttp import StreamReader, web
 
-from carpool.serve.http.connections import WRONG_EXPECT
 from carpool.serve.oip.errors import BodyTooLarge, BodyTooSlow, ServerBusy, WrongEncoding, WrongInput
 from carpool.serve.oip.messages import LENGTH_HEADER
 
@@ -97,13 +96,16 @@ class HeldBytes:
         return ServerBusy(text, RETRY_AFTER_S)
 
 
-async def expected(request: web.Request) -> web.StreamResponse | None:
-    """Answer the header Expect; aiohttp's own handler fails on a header that is not text."""
+async def may_send(request: web.Request) -> bool:
+    """Let a client send its body; false: its header Expect asks for something else.
+
+    aiohttp's own handler fails on a header that is not text.
+    """
     if request.headers["Expect"].lower() != "100-continue":
-        return web.json_response({"error": WRONG_EXPECT}, status=417)
+        return False
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # as if nothing had been sent yet
-    return None
+    return True
 
 
 def header_bytes(request: web.Request) -> int | None:

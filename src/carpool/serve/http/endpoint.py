@@ -16,8 +16,8 @@ import carpool
 from carpool.protocol.http_connections import json_response
 from carpool.protocol.models import DEFAULT_CONNECTIONS
 from carpool.serve.http.access import authorized, check_address, check_origin
-from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
-from carpool.serve.http.connections import ConnectionLimits, Listener
+from carpool.serve.http.bodies import Bodies, HeldBytes, header_bytes, may_send
+from carpool.serve.http.connections import WRONG_EXPECT, ConnectionLimits, Listener
 from carpool.serve.http.routes import EndpointRoute, Handler, RouteGroup
 from carpool.serve.metrics import Metrics
 from carpool.serve.oip.codec import decode_request, encode_response
@@ -148,8 +148,12 @@ class Endpoint:
             ]
         for route in itertools.chain(routes, *(group.routes() for group in self._groups)):
             handler = self._counted(route.handler) if route.counted else route.handler
-            app.router.add_route(route.method, route.path, handler, expect_handler=expected)
+            app.router.add_route(route.method, route.path, handler, expect_handler=self._expected)
         return app
+
+    async def _expected(self, request: web.Request) -> web.StreamResponse | None:
+        """Answer the header Expect."""
+        return None if await may_send(request) else self._form(request.path)(417, "wrong_expect", WRONG_EXPECT)
 
     def _counted(self, handler: Handler) -> Handler:
         """Return the handler of requests that are answered before the server stops."""
@@ -209,7 +213,7 @@ class Endpoint:
         return _failed if group is None else group.failed
 
     def _group(self, path: str) -> RouteGroup | None:
-        return next((group for group in self._groups if path.startswith(group.prefixes)), None)
+        return next((group for group in self._groups if f"{path}/".startswith(group.prefixes)), None)
 
     # Requests
 
