@@ -38,6 +38,9 @@ class PlainJob:
     async def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)
 
+    async def is_reachable(self) -> bool:
+        return True
+
 
 class PlainLauncher:
     """``jobs``: all that were started."""

@@ -220,6 +220,26 @@ async def test_a_process_ends_after_its_ttl(fronts: Fronts) -> None:
     assert kept.process.returncode is None
 
 
+async def test_an_engine_goes_on_while_the_daemon_is_away(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be ended then, and requests must not wait for that."""
+    looks, is_back = asyncio.Event(), asyncio.Event()
+
+    async def reachable(job: PlainJob) -> bool:
+        looks.set()
+        return is_back.is_set()
+
+    monkeypatch.setattr(PlainJob, "is_reachable", reachable)
+    fronts.write(one={"ttl": "50ms"})
+    await fronts.start()
+    for _ in range(2):
+        assert (await fronts.complete("one", "a b c")).json["choices"][0]["text"] == SAYS
+        looks.clear()
+        await looks.wait()
+    (job,) = fronts.launcher.jobs
+    is_back.set()
+    await until(lambda: job.process.returncode is not None)
+
+
 async def test_a_token_is_for_the_front_alone(fronts: Fronts) -> None:
     token = fronts.directory / "token"
     token.write_text("a-long-token-of-ours")

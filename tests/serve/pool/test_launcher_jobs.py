@@ -39,3 +39,8 @@ async def test_a_pause_is_asked_for_once() -> None:
     daemon = Refusing(AWAY, AWAY)
     await DaemonJob(daemon, 1).pause()
     assert len(daemon.errors) == 1
+
+
+async def test_a_daemon_is_reachable_if_it_answers() -> None:
+    job = DaemonJob(Refusing(AWAY, ApiError(404, ErrorInfo("unknown_job", "there is no job 1"))), 1)
+    assert [await job.is_reachable() for _ in range(3)] == [False, True, True]

@@ -41,6 +41,9 @@ class EngineJob(WorkerJob, Protocol):
     async def resume(self) -> None:
         """Let it go on."""
 
+    async def is_reachable(self) -> bool:
+        """Whether the daemon answers."""
+
 
 class EngineLauncher(Protocol):
     """Starts engines."""
@@ -291,7 +294,7 @@ class Engine:
         """Wait until the process has ended, or is to end; return how it has ended, if it has."""
         over = asyncio.create_task(self._over.wait())
         try:
-            while not (self._over.is_set() or ended.done() or self._unused()):
+            while not (self._over.is_set() or ended.done() or await self._is_to_end()):
                 await asyncio.wait({ended, over}, timeout=self._patience_s(), return_when=asyncio.FIRST_COMPLETED)
         finally:
             over.cancel()
@@ -300,6 +303,10 @@ class Engine:
     def _patience_s(self) -> float:
         """Return how long to wait until it may have been without requests for its `ttl`."""
         return TICK_S if self.spec.ttl_us is None else min(TICK_S, self.spec.ttl_us / 1e6)
+
+    async def _is_to_end(self) -> bool:
+        """Whether it is unused; while the daemon is away nothing could end it, and it goes on answering."""
+        return self._unused() and self.job is not None and await self.job.is_reachable() and self._unused()
 
     def _unused(self) -> bool:
         ttl_us = self.spec.ttl_us

@@ -246,6 +246,10 @@ class DaemonJob:
                 return
             await asyncio.sleep(self._daemon.poll_s)
 
+    async def is_reachable(self) -> bool:
+        """Whether the daemon answers."""
+        return await self._ask(DaemonClient.job)
+
     async def _ask(self, question: Callable[[DaemonClient, int], object]) -> bool:
         """Whether the daemon has answered, be it that there is nothing to do."""
         try:
