@@ -364,11 +364,15 @@ class ServedHistories(SuspendedHistories):
         self.programs.append(replace(program, persistent=max((each.size for each in wanted), default=0)))
         self.world.submit(JobSpec(owner, device=device, service=Service(priority)), program, wanted)
 
-    @rule(program=programs, owner=st.sampled_from([0, 0, 1]), device=st.sampled_from(["host0", "host0", "host1"]))
-    def submit_engine(self, program: Program, owner: int, device: str) -> None:
-        possible(len(self.world.specs) < 12)
-        self.programs.append(replace(program))
-        self.world.submit(JobSpec(owner, device=device, service=Service(engine=True)), program)
+    @rule(
+        program=programs,
+        estimate=estimates,
+        owner=st.sampled_from([0, 0, 1]),
+        device=st.sampled_from(["host0", "host0", "host1"]),
+    )
+    def submit_engine(self, program: Program, estimate: Estimate | None, owner: int, device: str) -> None:
+        spec = JobSpec(owner, device=device, estimate=estimate, service=Service(engine=True))
+        self._submit(spec, program)
 
     @rule(number=pick, busy=st.booleans())
     def requests(self, number: int, busy: bool) -> None:

@@ -31,6 +31,7 @@ Answers = dict[str, str]
 Table = dict[str, str | list[str]]  # of the file of engines
 LLM = Path(__file__).parents[2] / "tools" / "demo" / "programs" / "llm.py"
 CACHE_MIB = 24
+KNOWN = {"persistent_bytes": CACHE_MIB << 20, "ephemeral_bytes": 4 << 20}
 ROUNDS = 200
 PROMPTS = [f"prompt {number} of many" for number in range(12)]
 
@@ -208,7 +209,8 @@ def test_requests_at_random_moments(
         text: completed(bare_engine, "", text) for text in (("a bcd " * 12)[:length] for length in range(1, 70, 3))
     }
     front = start(daemon, llm=[])
-    training = daemon.submit(workload("steady", ("busily", str(stop))), ballast_mib=CACHE_MIB // 2)
+    assert front.complete("llm", PROMPTS[0], 1)  # it has loaded
+    training = daemon.submit(workload("steady", ("busily", str(stop))), hints=KNOWN, ballast_mib=CACHE_MIB // 2)
 
     def differs(prompt: str, events: int | None) -> bool:
         found = front.complete("llm", prompt, events)

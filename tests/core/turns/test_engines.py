@@ -46,6 +46,12 @@ def gives_back(scenario: Scenario, job: int, ms: int = 0) -> list[Command]:
     return scenario.release(job, ms, iterations=0, cause=Cause.FORCED)
 
 
+def answered(scenario: Scenario, job: int) -> None:
+    busy(scenario, job)
+    idle(scenario, job)
+    gives_back(scenario, job)
+
+
 def test_requests_pause_training_at_once_and_their_end_lets_it_go_on(scenario: Scenario) -> None:
     engine(scenario, 1)
     train(scenario, 2)
@@ -173,11 +179,28 @@ def test_engines_that_may_have_all_the_time(scenario: Scenario) -> None:
 def test_an_engine_without_requests_leaves_for_another_engine(scenario: Scenario) -> None:
     for job in (1, 2):
         engine(scenario, job, persistent=400)
-        busy(scenario, job)
-        idle(scenario, job)
-        gives_back(scenario, job)
+        answered(scenario, job)
     scenario.start(3, service=ENGINE)
     assert scenario.ask(3, P, 400) == [Offload(2)]
+
+
+def test_training_that_is_known_not_to_fit_beside_an_engine_starts(scenario: Scenario) -> None:
+    """And has the device while there are no requests."""
+    engine(scenario, 1, persistent=700)
+    answered(scenario, 1)
+    scenario.start_and_want(2, estimate=estimate(700, 100))
+    assert scenario.ask(2, P, 700) == [Offload(1)]
+    scenario.send(events.Offloaded(1))
+    assert busy(scenario, 1) == [RequestYield(2)]
+    assert scenario.release(2, 100) == [Offload(2)]
+    assert GrantTurn(1, 1) in scenario.send(events.Offloaded(2))
+
+
+def test_an_engine_that_is_known_not_to_fit_beside_training_starts(scenario: Scenario) -> None:
+    train(scenario, 1, persistent=700)
+    scenario.start(2, service=ENGINE, estimate=estimate(700, 100))
+    assert scenario.ask(2, P, 700) == [RequestYield(1)]
+    assert scenario.release(1, 100) == [Offload(1)]
 
 
 def test_only_engines_have_requests(scenario: Scenario) -> None:

@@ -60,7 +60,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
     2. The smallest lane of the same owner with room for E, if P is free.
     3. The smallest lane of the same owner that can grow to E.
     4. On a device that may be oversubscribed: any of these places that the job fits into together with the largest job
-       of each other lane.  Nothing is reserved for it there: it gets its memory when others have left.
+       of each other lane of its sort.  Nothing is reserved for it there: it gets its memory when others have left.
 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
@@ -75,7 +75,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
         return place or partial(_no_room, device, need, own[-1].size if own else None)
     if not _storable(state, device, need):
         return partial(_store_full, state, need)
-    return place or _crowded_place(state, device, need, own, another, beside)
+    return place or _crowded_place(state, device, job, need, own, another, beside)
 
 
 def _of_sort(lanes: list[Lane], services: bool) -> list[Lane]:
@@ -99,10 +99,14 @@ def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: boo
 
 
 def _crowded_place(
-    state: State, device: Device, need: Memory, own: list[Lane], another: bool, beside: int
+    state: State, device: Device, job: Job, need: Memory, own: list[Lane], another: bool, beside: int
 ) -> Place | Refusal:
-    """Find a place where the job takes turns with others for memory: every lane's next job fits."""
-    largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
+    """Find a place where the job takes turns with others for memory: every lane's next job fits.
+
+    Services and other jobs take turns anyhow, so that only lanes of the job's sort have to fit together.
+    """
+    beside_it = (lane for lane in device.lanes if state.lanes[lane].serves == job.serves)
+    largest = {lane: largest_job(state, state.lanes[lane]) for lane in beside_it}
     usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
     if another and need.total + sum(largest.values()) <= usable:
         return Place(None, NOTHING, crowded=True)
