@@ -17,7 +17,7 @@ from aiohttp import web
 from carpool.core.model import MIB
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.engines import EngineState, EngineWishes, read_engines
-from carpool.serve.engines.engine import _free_port
+from carpool.serve.engines.ports import free_port
 from carpool.serve.oip.errors import StartError
 from tests.serve.backend import PATIENCE_S
 from tests.serve.fakes import until
@@ -130,6 +130,18 @@ async def test_an_engine_that_does_not_start(fronts: Fronts) -> None:
     soon = await fronts.complete("one", "a")
     assert soon.status == 502 and soon.headers["Retry-After"] == "1", "it is not started again at once"
     assert len(fronts.launcher.jobs) == 1
+
+
+async def test_another_user_has_taken_the_port(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Perhaps long after the start, while the daemon is away and says nothing of the engine's end."""
+    fronts.write(one={})
+    await fronts.start()
+    await fronts.complete("one", "a")
+    with monkeypatch.context() as patch:
+        patch.setattr("carpool.serve.engines.engine.listening_user", lambda port: os.geteuid() + 1)
+        lost = await fronts.complete("one", "a secret")
+    assert lost.status == 502 and "was taken by another user" in lost.json["error"]["message"]
+    assert (await fronts.complete("one", "a b c")).json["choices"][0]["text"] == SAYS
 
 
 async def test_an_engine_that_takes_too_long(fronts: Fronts) -> None:
@@ -551,7 +563,7 @@ async def test_an_engine_that_an_earlier_front_has_moved_out(fronts: Fronts, mon
     monkeypatch.setattr(PlainLauncher, "left", left)
     monkeypatch.setattr(PlainJob, "resume", resume)
     fronts.write(one={})
-    spec, port = read_engines(fronts.file)["one"], _free_port()
+    spec, port = read_engines(fronts.file)["one"], free_port()
     await fronts.start()
     for _ in range(2):
         assert (await fronts.complete("one", "a")).status == 200

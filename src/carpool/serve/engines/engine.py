@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.engines import ENDING, OFF, READY, STARTING, EngineSpec, EngineStateName, WeightsFormat
 from carpool.protocol.units import exact_time
 from carpool.serve.engines.mapped import mapped_weights
+from carpool.serve.engines.ports import HOST, free_port, listening_user
 from carpool.serve.engines.turns import EngineTurns
 from carpool.serve.oip.errors import EngineBusy, EngineLost, EngineStarting, ServeError, ShuttingDown
 from carpool.serve.pool.launcher import CannotStart, WorkerJob
 
-HOST = "127.0.0.1"
 HEALTH_S = (0.05, 1.0)  # between two looks at an engine that starts: at first, and at most
 ANSWER_S = 5.0  # for one answer to a look
 MOST_PAUSE_S = 60.0  # before another start, after starts that have failed
@@ -131,6 +130,7 @@ class Engine:
             self._count(0, 1)
             try:
                 await self._awake()
+                self._check_port()
                 yield self.url
             finally:
                 self._count(0, -1)
@@ -231,7 +231,7 @@ class Engine:
     async def _launched(self) -> EngineJob:
         """Submit the job.  Raises CannotStart."""
         spec = self.spec
-        self.port = _free_port()
+        self.port = free_port()
         env = {**self._parts.environment, **spec.variables(self.port)}
         request = SubmitRequest(
             spec.argv(self.port),
@@ -267,13 +267,17 @@ class Engine:
 
     async def _answers(self) -> bool:
         """Whether the process is ready; programs of other users that have taken its port are not believed."""
-        if _owner_of(self.port) not in (None, os.geteuid(), 0):
-            raise EngineLost(f"port {self.port} of {self.name} was taken by another user; ask again")
+        self._check_port()
         with suppress(aiohttp.ClientError, TimeoutError, OSError):
             patience = aiohttp.ClientTimeout(ANSWER_S)
             async with self._parts.session.get(self.url + self.spec.health, timeout=patience) as answer:
                 return answer.status == 200
         return False
+
+    def _check_port(self) -> None:
+        """Raise EngineLost if another user listens on the port: the process has ended, or has not begun to listen."""
+        if listening_user(self.port) not in (None, os.geteuid(), 0):
+            raise EngineLost(f"port {self.port} of {self.name} was taken by another user; ask again")
 
     def _is_ready(self, up: asyncio.Future[None]) -> None:
         self.state, self.reason, self._failures = READY, "", 0
@@ -332,21 +336,3 @@ class Engine:
 
     def _log(self) -> str:
         return "no job" if self.job is None else f"carpool logs {self.job.number}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _owner_of(port: int) -> int | None:
-    """Return the uid of the program that listens on a port of this machine; None: none does, or it cannot be told."""
-    wanted = f":{port:04X}"
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[1].endswith(wanted) and fields[3] == "0A":
-                    return int(fields[7])
-    return None
