@@ -21,6 +21,10 @@ GIB = 1 << 30
 STOP_SIGNAL = "a stop signal"
 
 
+#: Why the memory of an engine stays on its device.
+PINNED_ENGINE = "it is a pinned engine"
+
+
 class JobPhase(StrEnum):
     """The phase of a job's life.  Its end has a separate type: `Outcome`."""
 
@@ -136,6 +140,7 @@ class Service:
 
     priority: int = 100  # larger is more; matters where the setting ``serving`` says so
     engine: bool = False  # it does not ask for turns itself: see `core.turns.engines`
+    pinned: bool = False  # its memory is not moved out for others: only while a user has paused it
 
 
 @dataclass(frozen=True, slots=True)

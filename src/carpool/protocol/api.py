@@ -91,6 +91,7 @@ class SubmitRequest(JobTerms, frozen=True, forbid_unknown_fields=True, omit_defa
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
     service: int | None = None  # priority among services: it answers requests, which come before jobs
     engine: bool = False  # a server of models: a service, and its front reports its requests (POST /v1/jobs/{id}/busy)
+    pin: bool = False  # of an engine: its memory stays on its device; for administrators
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
     output: str | None = None  # path for standard output, with %j for the id and %% for a %; null: the job's log
     error: str | None = None  # the same for standard error; null: where standard output goes

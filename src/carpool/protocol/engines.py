@@ -52,7 +52,7 @@ class EngineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     health: str = "/health"  # a path that answers 200 once the engine is ready
     start_timeout: str | int = "10m"
     ttl: str | int = "15m"  # without a request for so long its process ends; "never"
-    pin: bool = False  # its process never ends for want of requests
+    pin: bool = False  # its process never ends for want of requests, nor does its memory leave its device for others
     preload: bool = False  # start it with the server, not with the first request
     keys: str | None = None  # a file of keys: who has one may use the engine; none: who may use the server
     device: str | None = None  # as in `carpool submit --device`

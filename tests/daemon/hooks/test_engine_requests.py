@@ -64,10 +64,18 @@ def test_who_reports_what(daemon: Daemon) -> None:
     assert refusal(daemon.post, f"/v1/jobs/{engine}/busy", busy).answer == (409, "ended")
 
 
-def test_a_high_priority_is_for_administrators(make_daemon: Make) -> None:
+def test_a_high_priority_and_pinned_memory_are_for_administrators(make_daemon: Make) -> None:
     daemon = make_daemon(limits='services = "everyone"\n').started()
     body = {"argv": ["true"], "cwd": "/", "env": {}, "engine": True}
     assert as_nobody(daemon, f"daemon.post('/v1/jobs', {body!r})")["id"] > 0
-    asked = f"attempt(lambda: daemon.post('/v1/jobs', {body | {'service': 101}!r}))"
-    assert as_nobody(daemon, asked) == "not_operator"
-    assert daemon.post("/v1/jobs", body | {"service": 101})["id"] > 0
+    for more in ({"service": 101}, {"pin": True}):
+        assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs', {body | more!r}))") == "not_operator"
+        assert daemon.post("/v1/jobs", body | more)["id"] > 0
+    assert refusal(daemon.post, "/v1/jobs", body | {"engine": False, "pin": True}).answer == (400, "pin_engine")
+
+
+def test_a_pinned_engine_says_why_it_is_not_moved(daemon: Daemon) -> None:
+    engine = daemon.submit("sleep", "600", engine=True, pin=True, until="ProcessStarted")
+    assert daemon.get(f"/v1/jobs/{engine}")["immovable"] == "it is a pinned engine"
+    daemon.post(f"/v1/jobs/{engine}/pause")
+    assert daemon.get(f"/v1/jobs/{engine}")["immovable"] is None, "its user moves it all the same"

@@ -71,7 +71,7 @@ def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
 
 def _for_memory(state: State, device: Device, job: Job) -> Reason | None:
     if job.offloaded:
-        return _explain_offloaded(device, job, _who_computes(state, job))
+        return _explain_offloaded(state, device, job, _who_computes(state, job))
     return _explain_request(state, device, job) if job.pending else None
 
 
@@ -106,7 +106,8 @@ def _explain_suspended(device: Device, job: Job) -> Reason:
 def _explain_service(state: State, device: Device, job: Job) -> Reason:
     if not ready(job):
         need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
-        return Reason("memory", f"waiting for memory: needs {format_size(need)} with its weights, {free_on(device)}")
+        text = f"waiting for memory: needs {format_size(need)} with its weights, {free_on(state, device)}"
+        return Reason("memory", text)
     if device.exclusive_turn is not None:
         return Reason("turn", f"waiting for its turn: {_has_turn(state, device, device.exclusive_turn)}")
     return Reason("turn", f"waiting for running jobs on {device.spec.id} to pause")
@@ -133,13 +134,13 @@ def _has_turn(state: State, device: Device, holder: JobId) -> str:
     return f"job {state.called(holder)} has exclusive use of {device.spec.id} for its turn"
 
 
-def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
+def _explain_offloaded(state: State, device: Device, job: Job, who: str) -> Reason:
     text = "its memory was moved to the host store"
     if not job.wanted and not job.pending:
         return Reason("offloaded", f"{text}; it comes back when the job resumes")
     if job.wait is WaitState.NONE:
         return Reason("offloaded", f"{text}; waiting for the turn of lane {job.lane}: {who}")
-    text = f"{text}; needs {format_size(needed(job).total)}, {free_on(device)}"
+    text = f"{text}; needs {format_size(needed(job).total)}, {free_on(state, device)}"
     return Reason(
         "offloaded", f"{text}: memory of other jobs is being moved out" if job.wait is WaitState.MOVING else text
     )
@@ -161,7 +162,7 @@ def _explain_request(state: State, device: Device, job: Job) -> Reason:
         assert device.grower is not None
         which = f"job {state.called(device.grower)}"
         return Reason("growing", f"waiting for {what}: {which} is being measured on {device.spec.id}")
-    return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")
+    return Reason("memory", f"waiting for memory: needs {what}, {free_on(state, device)}")
 
 
 #: Asked in this order about a job on a device; the first one that returns a reason decides.

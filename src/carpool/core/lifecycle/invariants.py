@@ -262,7 +262,7 @@ def _check_job(state: State, job: Job) -> None:
 def _check_wait(state: State, job: Job) -> None:
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.kept_out(job)
-    require(job.attached or job.pinned is None, "traits of a process that is gone", job)
+    require(job.attached or job.immovable is None, "traits of a process that is gone", job)
     require(job.holds == (lane is not None and lane.holder == job.id), "its lane says otherwise of its turn", job)
     if lane is not None:
         require((job.turn_key is not None) == waits, "its place in the lane's queue is wrong", job)

@@ -31,8 +31,8 @@ def seen(state: State, job: Job, event: TraitsSeen) -> None:
     device = state.device_of(job)
     if device is None:
         return
-    if event.immovable != job.pinned:
-        job.pinned = event.immovable
+    if event.immovable != job.immovable:
+        job.immovable = event.immovable
         state.touch_device(device.spec.id)
     job.found_exclusive = event.alone
     if event.alone is not None:

@@ -182,12 +182,22 @@ def measured(state: State, job: Job) -> None:
         freed(state, device)
 
 
-def free_on(device: Device) -> str:
-    """Say how much is free (``free 1.2 GiB on cuda0``), and what is in use otherwise, or kept for other programs."""
+def pinned_engines(state: State, device: Device) -> list[Job]:
+    """Return the engines whose memory stays on the device because they are pinned."""
+    jobs = (state.jobs[number] for number in sorted(device.jobs))
+    return [job for job in jobs if job.is_pinned and not job.paused and job.reserved.persistent]
+
+
+def free_on(state: State, device: Device) -> str:
+    """Say how much is free (``free 1.2 GiB on cuda0``), and what is pinned, in use otherwise, or kept for others."""
     in_use, due = device.unmanaged, max(0, device.contexts_due - device.spare)
     kept = device.spec.capacity - device.usable - in_use - due
     parts = [f"{format_size(in_use)} in use that Carpool has not granted"] if in_use else []
     parts += [f"{format_size(due)} kept for contexts of jobs that start"] if due else []
     parts += [f"{format_size(kept)} kept for other programs"] if kept > 0 else []
+    parts += [
+        f"{format_size(engine.reserved.persistent)} of job {engine.number}, a pinned engine"
+        for engine in pinned_engines(state, device)
+    ]
     beside = f" ({', '.join(parts)})" if parts else ""
     return f"free {format_size(device.free)} on {device.spec.id}{beside}"

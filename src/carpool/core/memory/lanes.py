@@ -72,7 +72,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
         return partial(_no_lane if mine else _other_owner, device)
     place = _free_place(max(0, device.headroom - beside), job, need, own, another)
     if not device.oversubscribed:
-        return place or partial(_no_room, device, need, own[-1].size if own else None)
+        return place or partial(_no_room, state, device, need, own[-1].size if own else None)
     if not _storable(state, device, need):
         return partial(_store_full, state, need)
     return place or _crowded_place(state, device, job, need, own, another, beside)
@@ -114,7 +114,7 @@ def _crowded_place(
         others = sum(largest.values()) - largest[lane.id]
         if max(need.total, largest[lane.id]) + others <= usable:
             return Place(lane.id, NOTHING, crowded=True)
-    return partial(_no_room, device, need, own[-1].size if own else None)
+    return partial(_no_room, state, device, need, own[-1].size if own else None)
 
 
 def expected(job: Job) -> Memory:
@@ -169,12 +169,12 @@ def _no_lane(device: Device) -> Reason:
     return Reason("no_lane", f"waiting for a lane: {text}")
 
 
-def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
+def _no_room(state: State, device: Device, need: Memory, largest: int | None) -> Reason:
     lane = f", largest lane {format_size(largest)}" if largest is not None else ""
     return Reason(
         "memory",
         f"waiting for memory: needs {format_size(need.total)} ({format_size(need.persistent)} persistent),"
-        f" {free_on(device)}{lane}",
+        f" {free_on(state, device)}{lane}",
     )
 
 

@@ -128,7 +128,7 @@ def _answer_at_once(state: State, job: Job, request: Request, alive: int | None)
     device, limit = state.device_of(job), fitting(state, job, request)
     assert device is not None
     if limit is None:
-        text = f"needs {format_size(request.total)} of {request.memory_class} memory, {free_on(device)}"
+        text = f"needs {format_size(request.total)} of {request.memory_class} memory, {free_on(state, device)}"
         _refuse(state, job, request.memory_class, Reason("no_memory", text), alive)
         answered(device, job, request.memory_class)
     else:

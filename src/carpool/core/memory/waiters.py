@@ -15,7 +15,7 @@ from carpool.core.memory import clearing, preemption
 from carpool.core.memory.deadlock import break_deadlock
 from carpool.core.memory.eviction import Plan, awaits_weights, make_plan, next_change, pin_ahead, storable
 from carpool.core.memory.exclusive import waive
-from carpool.core.memory.grants import drop_estimate, grant
+from carpool.core.memory.grants import drop_estimate, grant, pinned_engines
 from carpool.core.memory.requests import fitting, may_grow
 from carpool.core.memory.residency import bring_back, offload, set_aside
 from carpool.core.metering.usage import attained, restore_us, there_and_back_us, worth_us
@@ -159,7 +159,7 @@ def _wait(state: State, device: Device, job: Job, room: Room) -> None:
     """Let the job wait, and make room for it if jobs may be evicted."""
     device.waiters.add(job.id)
     if job.weights_unplaced and room.awaited:  # no more weights are promised; what is free is for jobs that have theirs
-        _fall_short(device, job, WaitState.BLOCKED)
+        _fall_short(state, device, job, WaitState.BLOCKED)
         return
     missing = weights.total_cost(state, device, job) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
@@ -167,7 +167,7 @@ def _wait(state: State, device: Device, job: Job, room: Room) -> None:
     elif device.oversubscribed:
         _make_room(state, device, job, room, missing)
     else:
-        _fall_short(device, job, WaitState.BLOCKED)
+        _fall_short(state, device, job, WaitState.BLOCKED)
     room.awaited |= job.wait is WaitState.BLOCKED and job.serves and awaits_weights(state, device, job, missing)
 
 
@@ -182,10 +182,14 @@ def _wait_for(job: Job, room: Room, missing: int) -> None:
     room.coming, room.taken = max(0, room.coming - missing), True
 
 
-def _fall_short(device: Device, job: Job, why: WaitState) -> None:
-    """Note that nothing can be done for the job now; one that would not even fit alone keeps no other waiting."""
+def _fall_short(state: State, device: Device, job: Job, why: WaitState) -> None:
+    """Note that nothing can be done for the job now; one that would not even fit alone keeps no other waiting.
+
+    Nor does one for which pinned engines leave too little.
+    """
     job.wait = why
-    if needed_in_all(job) <= device.usable:
+    others = (each for each in pinned_engines(state, device) if each is not job and not each.pending)
+    if needed_in_all(job) + sum(each.reserved.persistent for each in others) <= device.usable:
         device.short = device.short or job.id
 
 
@@ -250,7 +254,7 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
     plan = make_plan(state, device, job, missing - room.coming)
     evicted = _leaving_now(plan, plan.evicted)
     if not plan.enough or not storable(state, evicted):
-        _fall_short(device, job, WaitState.STORE if plan.enough else WaitState.BLOCKED)
+        _fall_short(state, device, job, WaitState.STORE if plan.enough else WaitState.BLOCKED)
         return
     for victim in evicted:
         offload(state, victim)

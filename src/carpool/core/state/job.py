@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from carpool.core.model import (
+    PINNED_ENGINE,
     STOP_SIGNAL,
     Attempt,
     Demand,
@@ -150,7 +151,7 @@ class Job:
     stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
     restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
     unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
-    pinned: str | None = None  # why its memory must never be offloaded
+    immovable: str | None = None  # why its memory cannot be offloaded, whoever wants it
     kept: int = 0  # bytes of the host store that are kept for it
     # Turns
     turn: Turn = IDLE
@@ -290,6 +291,18 @@ class Job:
     def is_engine(self) -> bool:
         """Whether the job is a service that knows nothing of turns: see `core.turns.engines`."""
         return self.spec.service is not None and self.spec.service.engine
+
+    @property
+    def pinned(self) -> str | None:
+        """Why the job's memory stays on its device; None: it may be moved out."""
+        if self.immovable is None and self.is_pinned and not self.paused:
+            return PINNED_ENGINE
+        return self.immovable
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the job is an engine whose memory is to stay on its device."""
+        return self.spec.service is not None and self.spec.service.pinned
 
     @property
     def rests(self) -> bool:

@@ -375,6 +375,8 @@ def _check_checkpoint(context: Context, spec: SubmitRequest) -> None:
 
 
 def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
+    if spec.pin and not spec.engine:
+        raise RequestError(400, "pin_engine", "only engines can be pinned", "leave pin out")
     if spec.service is None:
         return
     if spec.exclusive or spec.gpus > 1 or spec.checkpoint:
@@ -385,9 +387,18 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
         raise RequestError(
             403, "not_operator", text, f'an administrator can allow it: services = "everyone" in {context.home.limits}'
         )
-    if spec.engine and spec.service > DEFAULT_PRIORITY and not administers(context, who):
-        text = f"priorities of engines above {DEFAULT_PRIORITY} are for administrators; this one has {spec.service}"
+    if spec.engine and not administers(context, who):
+        _check_engine(spec.service, spec.pin)
+
+
+def _check_engine(priority: int, pin: bool) -> None:
+    """Refuse what only engines of administrators may have.  Raises RequestError."""
+    if priority > DEFAULT_PRIORITY:
+        text = f"priorities of engines above {DEFAULT_PRIORITY} are for administrators; this one has {priority}"
         raise RequestError(403, "not_operator", text, "leave the priority out")
+    if pin:
+        text = "pinned engines, whose memory never leaves its device, are for administrators"
+        raise RequestError(403, "not_operator", text, "leave pin out")
 
 
 def check_dependency(context: Context, number: JobId, kind: Dependency, who: Caller) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from carpool.core.model import JobPhase, Micros, Reason, Usage
+from carpool.core.model import PINNED_ENGINE, JobPhase, Micros, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned, why_unmanaged
 from carpool.daemon.jobs.control import used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
@@ -60,7 +60,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
         alone=_alone(job),
-        immovable=None if job.outcome else why_pinned(job.traits),
+        immovable=None if job.outcome else _immovable(job),
         fixed_bytes=usage.fixed,
         attempt=job.attempt,
         attempts=attempts(job),
@@ -106,6 +106,11 @@ def _submitted_alone(job: JobRecord) -> str | None:
     if job.spec.exclusive:
         return EXCLUSIVE
     return "it has run out of memory" if job.recovering else None
+
+
+def _immovable(job: JobRecord) -> str | None:
+    """Return why the job's memory stays on its device; None: it may be moved out."""
+    return why_pinned(job.traits) or (PINNED_ENGINE if job.spec.pin and job.pauser is None else None)
 
 
 def _is_away(job: JobRecord) -> bool:

@@ -270,7 +270,7 @@ class JobRecord:
             retries=self._retries,
             retry_pause_us=retry_pause_us if spec.retries else 0,
             recover=self.startable and not spec.foreground,
-            service=None if spec.service is None else Service(spec.service, spec.engine),
+            service=None if spec.service is None else Service(spec.service, spec.engine, spec.pin),
             after_any=after_any,
             after_notok=after_notok,
             begin_us=None if spec.begin_us is None else max(0, spec.begin_us - wall_us() + monotonic_us()),

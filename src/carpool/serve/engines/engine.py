@@ -240,6 +240,7 @@ class Engine:
             name=self.name,
             service=spec.priority,
             engine=True,
+            pin=spec.pin,
             device=spec.device,
         )
         return await self._parts.launcher.submit(request)

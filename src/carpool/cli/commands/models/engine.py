@@ -75,7 +75,11 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
 @click.option("--health", metavar="PATH", help="Path that answers 200 once the engine is ready.  [default: /health]")
 @click.option("--start-timeout", metavar="TIME", help="Longest time until it is ready.  [default: 10m]")
 @click.option("--ttl", metavar="TIME", help="Time without requests after which it ends, or never.  [default: 15m]")
-@click.option("--pin", is_flag=True, help="Keep its process, however long it has no requests.")
+@click.option(
+    "--pin",
+    is_flag=True,
+    help="Keep its process without requests, and its memory on the device.  Needs administrator rights.",
+)
 @click.option("--preload", is_flag=True, help="Start it with the server, not with its first request.")
 @click.option("--keys", metavar="FILE", help="File of keys; who has one may use this engine.")
 @click.option("--device", help="Run it on this device, or one of these (commas).")

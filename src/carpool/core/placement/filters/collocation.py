@@ -51,7 +51,7 @@ def _strict(state: State, device: Device, job: Job) -> Refusal | None:
 def _little_memory(state: State, device: Device, need: Memory) -> Reason:
     margin = format_size(margin_of(state.settings, device))
     return Reason(
-        "margin", f"needs {format_size(need.total)} and a margin of {margin} beside others, {free_on(device)}"
+        "margin", f"needs {format_size(need.total)} and a margin of {margin} beside others, {free_on(state, device)}"
     )
 
 

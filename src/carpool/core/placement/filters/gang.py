@@ -37,7 +37,7 @@ def _little_memory(state: State, device: Device, job: Job) -> Refusal | None:
     need = need_on(device, job).total if job.spec.needs_several else 0
     if need <= device.free:
         return None
-    return partial(Reason, "memory", f"needs {format_size(need)} on each of its devices, {free_on(device)}")
+    return partial(Reason, "memory", f"needs {format_size(need)} on each of its devices, {free_on(state, device)}")
 
 
 def _comes_first(state: State, job: Job) -> Job | None:
