@@ -369,10 +369,13 @@ class ServedHistories(SuspendedHistories):
         estimate=estimates,
         owner=st.sampled_from([0, 0, 1]),
         device=st.sampled_from(["host0", "host0", "host1"]),
+        pinned=st.sampled_from([False, False, True]),
     )
-    def submit_engine(self, program: Program, estimate: Estimate | None, owner: int, device: str) -> None:
-        spec = JobSpec(owner, device=device, estimate=estimate, service=Service(engine=True))
-        self._submit(spec, program)
+    def submit_engine(
+        self, program: Program, estimate: Estimate | None, owner: int, device: str, pinned: bool
+    ) -> None:
+        service = Service(engine=True, pinned=pinned)
+        self._submit(JobSpec(owner, device=device, estimate=estimate, service=service), program)
 
     @rule(number=pick, busy=st.booleans())
     def requests(self, number: int, busy: bool) -> None:
@@ -381,6 +384,19 @@ class ServedHistories(SuspendedHistories):
         service = self.world.specs[job].service
         possible(service is not None and service.engine)
         self.world.say_busy(job, busy)
+
+    @rule(number=pick, served=st.sampled_from([True, True, True, False]))
+    def served(self, number: int, served: bool) -> None:
+        job = self._job(number)
+        service = self.world.specs[job].service
+        possible(service is not None and service.engine)
+        self.world.say_served(job, served)
+
+    @rule()
+    def fronts_end_engines(self) -> None:
+        for job in sorted(self.world.to_end - self.world.busy - self.world.ended.keys()):
+            self.world.handle(events.CancelRequested(job))
+        self.world.to_end.clear()
 
     @rule(serving=st.sampled_from(list(Serving)), patience=st.sampled_from([0, 3_000, 20_000]))
     def serve_otherwise(self, serving: Serving, patience: int) -> None:

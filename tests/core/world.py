@@ -90,6 +90,11 @@ class World(Checks, JobCommands, MemoryCommands, TurnCommands, Moves, Restarts):
         self.busy = self.busy | {number} if busy else self.busy - {number}
         self.handle(events.ServiceBusy(number, busy))
 
+    def say_served(self, number: JobId, served: bool) -> None:
+        """The front of an engine comes or goes."""
+        self.served = self.served | {number} if served else self.served - {number}
+        self.handle(events.EngineServed(number, served))
+
     def update(self, number: JobId, **changes: object) -> None:
         """A job that is being stopped hears nothing of that."""
         before, stopping = self.specs[number], self.seen.jobs[number].phase is JobPhase.STOPPING

@@ -52,6 +52,7 @@ ABSENT = {"DenyTurn", "ForeignMemory", "OffloadFailed", "PaceKnown", "RequestWit
 #: What has come later.
 LATER = {
     "DeviceDrained",
+    "EngineServed",
     "HoldChanged",
     "HostMeasured",
     "JobChanged",
@@ -60,6 +61,7 @@ LATER = {
     "PolicyTimedOut",
     "RequeueRequested",
     "ServiceBusy",
+    "StopEngine",
     "TimeOut",
     "UseKnown",
     "WarnJob",

@@ -164,6 +164,21 @@ def test_engines_that_do_not_fit_together_leave_no_residue(daemons: Daemons, sta
         assert info.residue_bytes == 0 and info.switches >= len(PROMPTS)
 
 
+@pytest.mark.nightly(
+    "engines start again and again",
+    stays="tests/serve/engines/test_engines.py::test_an_engine_makes_room_unless_it_has_requests",
+)
+def test_engines_that_fit_neither_device_nor_host_store_end_in_turn(
+    daemons: Daemons, start: Start, alone: Answers
+) -> None:
+    daemon = daemons(f"host:{CACHE_MIB + CACHE_MIB // 2}MiB", host_store=(CACHE_MIB + CACHE_MIB // 2) << 20)
+    front, models = start(daemon, one=[], two=[], three=[]), ("one", "two", "three")
+    for prompt in PROMPTS[:2]:
+        assert [front.complete(model, prompt) for model in models] == [alone[prompt]] * 3
+    ended = [event for event in daemon.client.events() if event.kind == "StopEngine"]
+    assert ended and max(front.engine(model).report.starts for model in models) > 1
+
+
 def test_a_front_that_was_killed(eager_daemon: Daemon, start: Start, alone: Answers) -> None:
     """The next one goes on with the engine that it has left, lets it sleep, and ends it at its own end."""
     killed = start(eager_daemon, llm=[])

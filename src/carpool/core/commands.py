@@ -279,6 +279,13 @@ class DropStore:
 
 
 @dataclass(frozen=True, slots=True)
+class StopEngine:
+    """The host store has no room: let the front of this idle engine end it, unless it has requests by then."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class RetryJob:
     """The attempt has failed, and the job waits again: record that durably, and release what the attempt held.
 
@@ -330,6 +337,7 @@ Command = (
     | Offload
     | PinStore
     | DropStore
+    | StopEngine
     | RetryJob
     | EndJob
 )

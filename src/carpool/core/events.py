@@ -251,6 +251,14 @@ class ServiceBusy:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineServed:
+    """A front has the engine ready for requests, and would start it again if it ended; or (not ``served``) none has."""
+
+    job: JobId
+    served: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TurnPaused:
     """Answer to the command `PauseTurn`: the holder is closed, nothing was saved, and the lane stays its own."""
 
@@ -436,6 +444,7 @@ Event = (
     | Detached
     | TurnWanted
     | ServiceBusy
+    | EngineServed
     | TurnPaused
     | TurnReleased
     | TurnPassed

@@ -27,8 +27,9 @@ STARTING: Final = "starting"
 READY: Final = "ready"
 ENDING: Final = "ending"
 EngineStateName = Literal["off", "starting", "ready", "ending"]
-Wish = Literal["start", "stop", "sleep"]
-WISHES: tuple[Wish, ...] = ("start", "stop", "sleep")
+Wish = Literal["start", "stop", "sleep", "make_room"]
+WISHES: tuple[Wish, ...] = ("start", "stop", "sleep")  # of users
+MAKE_ROOM: Final = "make_room"  # the daemon's: end, unless there are requests, because the host store is full
 WeightsFormat = Literal["gguf", "safetensors"]
 #: For each format of weights, the option of an engine that loads them, in place of mapping their file.
 LOADING_OPTIONS: Mapping[WeightsFormat, str] = {
@@ -101,7 +102,9 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A front's report of one engine.  Times and rates: of the last minute; null: there was none."""
 
     state: EngineStateName
-    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""  # why its last start has failed
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = (
+        ""  # why its last start has failed, or why it has ended
+    )
     models: Annotated[list[ModelName], msgspec.Meta(max_length=MOST_ENGINES)] = []
     job: int | None = None  # the job that is its process
     starts: Figure = 0  # of its process, by this front
@@ -137,7 +140,7 @@ class EngineList(msgspec.Struct, frozen=True):
 
 
 class EngineWishes(msgspec.Struct, frozen=True):
-    """The answer to a front's report: what users have asked of its engines since the last one."""
+    """The answer to a front's report: what users, and the daemon, have asked of its engines since the last one."""
 
     engines: dict[str, Wish] = {}
 

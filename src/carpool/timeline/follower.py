@@ -21,7 +21,7 @@ BYTES, PERCENT = "bytes", "%"
 MOMENTS_OF_JOBS = ASKED | {
     *("CancelRequested", "HoldChanged", "PauseChanged", "JobChanged", "RequeueRequested", "StartFailed", "TraitsSeen"),
     *("SignalJob", "WarnJob", "WarnOfDeviceTime", "TimeOut", "PreemptJob", "Preempted", "RetryJob", "MoveJob"),
-    *("AllocateDevices", "EndJob"),
+    *("AllocateDevices", "StopEngine", "EndJob"),
 }
 #: The same about devices, and about the daemon.
 MOMENTS_OF_DEVICES = frozenset(("DeviceChanged", "DeviceDrained", "PlaceWeights", "DropWeights"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, DenyMemory
+from carpool.core.commands import Command, DenyMemory, StopEngine
 from carpool.core.model import MIB, Oversubscribe, Service
 from tests.core.scenario import FREE, P, Scenario, estimate, moved_out, of_kind, one_device
 
@@ -70,3 +72,90 @@ def test_of_pinned_engines_that_wait_for_each_other_one_fails(scenario: Scenario
     commands = scenario.ask(2, P, 700)
     denied = of_kind(commands + scenario.at(600_000).last, DenyMemory)
     assert [each.job for each in denied] == [2]
+
+
+# The host store is full
+
+
+@pytest.fixture
+def small_store() -> Scenario:
+    """Two engines on a device for one, and a host store for one."""
+    made = one_device(settings=FREE, oversubscribe=Oversubscribe.AUTO, host_store=700 * MIB)
+    for job in (1, 2):
+        engine(made, job, 600)
+        served(made, job)
+    assert made.job(1).offloaded
+    return made
+
+
+def served(scenario: Scenario, job: int, served: bool = True) -> None:
+    scenario.send(events.EngineServed(job, served))
+
+
+def stopped(commands: list[Command]) -> list[int]:
+    return [each.job for each in of_kind(commands, StopEngine)]
+
+
+def test_the_least_recently_used_idle_engine_ends_when_the_store_is_full(small_store: Scenario) -> None:
+    small_store.start(3)
+    assert stopped(small_store.ask(3, P, 600)) == [1]
+    assert small_store.why(3).endswith("holds 616 MiB of 700 MiB; engine 1, idle, is being ended for room there")
+    assert small_store.at(small_store.ms + 9_000).last == [], "it is waited for"
+    small_store.send(events.CancelRequested(1))
+    assert moved_out(small_store.leave(small_store.exit(1))) == [2]
+    assert small_store.job(3).granted.persistent >= 600 * MIB
+
+
+def test_an_engine_on_the_device_ends_instead_of_moving(small_store: Scenario) -> None:
+    assert stopped(busy(small_store, 1)) == [2], "the other one is what the room is for"
+    small_store.exit(2)
+    assert small_store.job(1).holder
+
+
+@pytest.mark.parametrize("service", [PINNED, None])
+def test_pinned_engines_and_those_without_a_front_stay(service: Service | None) -> None:
+    made = one_device(settings=FREE, oversubscribe=Oversubscribe.AUTO, host_store=100 * MIB)
+    engine(made, 1, 600, service or ENGINE)
+    served(made, 1, service is not None)
+    made.start(2)
+    assert stopped(made.ask(2, P, 600)) == []
+
+
+def test_nothing_ends_that_would_not_make_enough_room(small_store: Scenario) -> None:
+    small_store.send(events.SettingsChanged(replace(FREE, host_store=10 * MIB)))
+    small_store.start(3)
+    served(small_store, 2, False)
+    assert stopped(small_store.ask(3, P, 600)) == []
+
+
+def test_no_engine_ends_that_need_not() -> None:
+    made = one_device(settings=FREE, oversubscribe=Oversubscribe.AUTO, host_store=650 * MIB)
+    for job, mib in enumerate((50, 600, 600), 1):
+        engine(made, job, mib)
+        served(made, job)
+    made.start(4)
+    assert stopped(made.ask(4, P, 600)) == [2], "the first would not do"
+
+
+def test_an_engine_that_goes_on_is_not_waited_for_and_not_asked_again(small_store: Scenario) -> None:
+    small_store.start(3)
+    small_store.ask(3, P, 600)
+    began_ms = small_store.ms
+    small_store.at(began_ms + 9_999)
+    later = small_store.at(began_ms + 100_000).last
+    assert stopped(later) == [2], "the next one"
+
+
+def test_an_engine_that_gets_requests_first_may_be_asked_again(small_store: Scenario) -> None:
+    small_store.start(3)
+    small_store.ask(3, P, 600)
+    following = busy(small_store, 1)
+    assert stopped(following) == [2]
+
+
+def test_idle_engines_keep_no_engine_from_being_placed(small_store: Scenario) -> None:
+    small_store.submit(3, service=ENGINE, estimate=estimate(600, 0))
+    assert small_store.job(3).device == "host0"
+    served(small_store, 1, False)
+    small_store.submit(4, service=ENGINE, estimate=estimate(600, 0))
+    assert "reserved by running jobs" in small_store.why(4)

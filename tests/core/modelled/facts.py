@@ -35,6 +35,8 @@ class Facts:
         self.promised_to: dict[JobId, tuple[Memory, int]] = {}  # what was promised to jobs that have used nothing yet
         self.story_so_far: list[tuple[events.Event, int, list[commands.Command]]] = []
         self.busy: set[JobId] = set()  # engines that have requests
+        self.served: set[JobId] = set()  # engines that have a front
+        self.to_end: set[JobId] = set()  # engines of which the front is to end the process
         self.stopping: set[JobId] = set()
         self.leaving: set[JobId] = set()  # their processes are gone, but that has not been heard yet
         self.killed: set[JobId] = set()

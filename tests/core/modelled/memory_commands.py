@@ -65,6 +65,8 @@ class MemoryCommands(Facts):
 
     def _offload(self, command: commands.Offload) -> None:
         process = self.processes[command.job]
+        service, paused = self.specs[command.job].service, self.specs[command.job].paused_by is not None
+        assert paused or service is None or not service.pinned, "it is pinned"
         assert process.immovable is None and self.alone(process.id) != process.id, "it must stay"
         process.offload = True
         process.kept = max(process.kept, process.limit.persistent)
@@ -79,6 +81,12 @@ class MemoryCommands(Facts):
         process.kept = command.size
         budget = self.settings.host_store
         assert budget is None or self.kept() <= budget, "the host store is too small"
+
+    def _stopengine(self, command: commands.StopEngine) -> None:
+        service = self.specs[command.job].service
+        assert service is not None and service.engine and not service.pinned
+        assert command.job in self.served - self.busy and self.settings.host_store is not None
+        self.to_end.add(command.job)
 
     def _dropstore(self, command: commands.DropStore) -> None:
         assert not self.processes[command.job].offloaded and not self.processes[command.job].offload

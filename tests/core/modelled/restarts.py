@@ -44,6 +44,8 @@ class Restarts(Facts):
         self.handle(events.RestartEnded())
         for number in self.busy - self.ended.keys():
             self.handle(events.ServiceBusy(number, True))  # the fronts say so again
+        for number in self.served - self.ended.keys():
+            self.handle(events.EngineServed(number, True))
         for process in (self.processes[number] for number in live):
             if process.alive and process.outlives_daemon() and process.asked is not None:
                 self.handle(events.MemoryRequested(process.id, *process.asked))

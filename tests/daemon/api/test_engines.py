@@ -51,6 +51,15 @@ def test_the_place_of_its_job(daemon: Daemon, front: Connection) -> None:
     assert other["device"] is None
 
 
+def test_the_core_hears_which_engines_are_ready(daemon: Daemon, front: Connection) -> None:
+    job = daemon.submit("sleep", "600", engine=True, until="ProcessStarted")
+    other = daemon.submit("sleep", "600", until="ProcessStarted")
+    report(front, starting=READY | {"job": job, "state": "starting"})
+    report(front, llama=READY | {"job": job}, none=READY | {"job": other}, gone=READY | {"job": 99})
+    served = [event["data"] for event in daemon.events() if event["kind"] == "EngineServed"]
+    assert served == [{"job": job, "served": True}]
+
+
 def test_wishes(daemon: Daemon, front: Connection) -> None:
     report(front, llama=READY, small=READY)
     for name, wish in (("llama", "sleep"), ("llama", "stop"), ("small", "start")):

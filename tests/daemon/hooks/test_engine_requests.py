@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from carpool.core.events import Event, ServiceBusy
+import pytest
+
+from carpool.core.commands import StopEngine
+from carpool.core.events import EngineServed, Event, ServiceBusy
+from carpool.daemon.hooks import engine_requests
+from carpool.daemon.hooks.base import Signals
 from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.jobs.table import JobRecord
 from carpool.protocol.api import SubmitRequest
 from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal
 
 LONG_S = 3600.0
+
+
+class NoSignals(Signals):
+    """None is sent."""
 
 
 async def test_the_core_hears_of_changes_only() -> None:
@@ -47,6 +56,27 @@ async def test_nothing_is_heard_of_an_engine_that_has_ended() -> None:
     requests.ended(JobRecord(1, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 1))
     await asyncio.sleep(0)
     assert said == [ServiceBusy(1, True)]
+
+
+async def test_a_front_hears_once_which_of_its_engines_are_to_end() -> None:
+    said: list[Event] = []
+    requests = EngineRequests(said.append, LONG_S)
+    stop = requests.commands(NoSignals())[StopEngine]
+    assert requests.serve([1, 2]) == requests.serve([1, 2]) == []
+    assert said == [EngineServed(1, True), EngineServed(2, True)]
+    stop(StopEngine(2))
+    assert requests.serve([1]) == [], "of another front"
+    assert requests.serve([1, 2]) == [2]
+    assert requests.serve([1, 2]) == []
+    requests.stop()
+
+
+async def test_a_front_that_comes_late_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_requests, "PATIENCE_US", 0)
+    requests = EngineRequests(lambda event: None, LONG_S)
+    requests.commands(NoSignals())[StopEngine](StopEngine(1))
+    assert requests.serve([1]) == []
+    requests.stop()
 
 
 def test_who_reports_what(daemon: Daemon) -> None:

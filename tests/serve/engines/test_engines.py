@@ -16,7 +16,7 @@ from aiohttp import web
 
 from carpool.core.model import MIB
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.engines import EngineState, EngineWishes, read_engines
+from carpool.protocol.engines import MAKE_ROOM, EngineState, EngineWishes, read_engines
 from carpool.serve.engines.ports import free_port
 from carpool.serve.oip.errors import StartError
 from tests.serve.backend import PATIENCE_S
@@ -366,6 +366,20 @@ async def test_weights_that_are_only_mapped(fronts: Fronts, monkeypatch: pytest.
     await until(lambda: fronts.states and fronts.states["one"].mapped_bytes == {"gguf": 2 * MIB})
     fronts.wishes = {"one": "stop"}
     await until(lambda: fronts.states["one"].mapped_bytes == {})
+
+
+async def test_an_engine_makes_room_unless_it_has_requests(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("carpool.serve.engines.engines.REPORT_S", 0.01)
+    fronts.write(one={}, two={"preload": True})
+    await fronts.start()
+    holding = await fronts.began("one", "hold")
+    await until(lambda: fronts.states["one"].in_flight == 1 and fronts.states["two"].state == "ready")
+    fronts.wishes = {"one": MAKE_ROOM, "two": MAKE_ROOM}
+    await until(lambda: fronts.states["two"].state == "off")
+    assert fronts.states["two"].reason.startswith("the host store was full") and fronts.states["one"].state == "ready"
+    assert (await fronts.complete("two", "a")).status == 200, "it starts again"
+    assert fronts.states["two"].starts == 2 and fronts.states["two"].reason == ""
+    holding.close()
 
 
 async def test_a_request_while_another_keeps_its_engine_from_ending(fronts: Fronts) -> None:

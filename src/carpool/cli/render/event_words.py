@@ -134,6 +134,10 @@ def _busy(data: Data) -> str:
     return "has requests" if data["busy"] else "has no more requests"
 
 
+def _served(data: Data) -> str:
+    return "is served by a front" if data["served"] else "is served by no front any more"
+
+
 #: Sentences by kind, with the fields of the event; ``:size`` and the like say how a field is written.
 WORDS: dict[str, str | Callable[[Data], str]] = {
     # events: what the daemon was told
@@ -160,6 +164,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "Detached": _detached,
     "TurnWanted": _wants_turn,
     "ServiceBusy": _busy,
+    "EngineServed": _served,
     "TurnPaused": "is paused",
     "TurnReleased": "stopped computing {cause:cause}",
     "TurnPassed": "handed its turn to job {to} {cause:cause}",
@@ -201,6 +206,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "WithdrawYield": "may keep its turn: no job waits",
     "Offload": "its memory moves to the host store",
     "PinStore": "{size:size} of the host store are pinned for it",
+    "StopEngine": "is to end, having no requests: the host store has no room",
     "DropStore": "its room in the host store is released",
     "RetryJob": _retry,
     "EndJob": _ended,

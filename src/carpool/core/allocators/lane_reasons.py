@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core.memory import exclusive
+from carpool.core.memory import exclusive, idle_engines
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.requests import may_grow
 from carpool.core.model import JobId, JobPhase, Reason
@@ -148,10 +148,12 @@ def _explain_offloaded(state: State, device: Device, job: Job, who: str) -> Reas
 
 def _explain_store(state: State, device: Device, job: Job) -> Reason:
     budget, need = state.settings.host_store or 0, format_size(needed(job).total)
+    ending = ", ".join(f"engine {job.number}" for job in idle_engines.awaited(state))
+    room = f"; {ending}, idle, is being ended for room there" if ending else ""
     return Reason(
         "store",
         f"waiting for memory: needs {need} on {device.spec.id}, and the memory of other jobs there does not fit into"
-        f" the host store, which holds {format_size(state.store_kept)} of {format_size(budget)}",
+        f" the host store, which holds {format_size(state.store_kept)} of {format_size(budget)}{room}",
     )
 
 

@@ -54,6 +54,7 @@ class LaneAllocator:
             events.Detached: lambda job, event: detached(state, job, event),
             events.TurnWanted: lambda job, event: turns.wants_itself(state, job, event.urgent, event.demand),
             events.ServiceBusy: lambda job, event: turns.busy_changed(state, job, event.busy),
+            events.EngineServed: lambda job, event: turns.served_changed(job, event.served),
             events.TurnPaused: self._turn_paused,
             events.TurnReleased: self._turn_released,
             events.TurnPassed: self._turn_passed,

@@ -36,6 +36,7 @@ SEATED = (
     events.Detached,
     events.TurnWanted,
     events.ServiceBusy,
+    events.EngineServed,
     events.TurnReleased,
     events.TurnPassed,
     events.TurnPaused,
@@ -57,6 +58,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.PauseChanged: (QUEUED,),
         events.JobChanged: (QUEUED, ENDED),
         events.ServiceBusy: (QUEUED,),
+        events.EngineServed: (QUEUED,),
         events.Adopted: (STARTING, RUNNING, STOPPING),
     },
     STARTING: {
@@ -214,7 +216,7 @@ def _turn_wanted(state: State, job: Job, event: events.TurnWanted) -> Job:
     return job
 
 
-def _busy_changed(state: State, job: Job, event: events.ServiceBusy) -> Job:
+def _of_engine(state: State, job: Job, event: events.ServiceBusy | events.EngineServed) -> Job:
     if not job.is_engine:
         raise illegal(job, event, "the job is not an engine")
     return job
@@ -252,7 +254,7 @@ _JUDGES: dict[type, Judge] = {
     events.PauseChanged: _pause_changed,
     events.Attached: _attached,
     events.Preempted: _preempted,
-    events.ServiceBusy: _busy_changed,
+    **dict.fromkeys((events.ServiceBusy, events.EngineServed), _of_engine),
 }
 _SEAT_JUDGES: dict[type, Judge] = {
     events.TurnWanted: _turn_wanted,

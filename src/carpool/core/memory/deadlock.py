@@ -6,7 +6,7 @@ A job that does nothing counts as waiting after a while; a job that an exclusive
 from __future__ import annotations
 
 from carpool.core.commands import RequestYield
-from carpool.core.memory import contexts
+from carpool.core.memory import contexts, idle_engines
 from carpool.core.memory.eviction import stays, storable
 from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import freed, stop_growing
@@ -39,6 +39,8 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
     elif any(_computes(state, job) for job in holders):
         _probe(state, device, holders)
         state.timers.set(key, state.now + state.settings.warm_timeout_us)
+    elif (ends_us := idle_engines.due_us(state)) is not None:
+        state.timers.set(key, ends_us)  # the store gets room
     else:
         _resolve(state, device, holders, kept)
 
@@ -155,8 +157,11 @@ def _move_out(state: State, device: Device, victim: Job) -> None:
         set_aside(state, victim, NOTHING)
         freed(state, device)
     elif victim.attached and state.now >= victim.unmovable_us:
-        storable(state, [victim])  # drops what it can; if that is not enough, better beyond the budget than never
-        offload(state, victim)
+        room, ends_us = storable(state, [victim]), idle_engines.due_us(state)
+        if room or ends_us is None:  # if nothing makes room, better beyond the budget than never
+            offload(state, victim)
+        else:
+            state.timers.set(("deadlock", device.spec.id), ends_us)
 
 
 def _thin_out(state: State, device: Device) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from carpool.core.commands import DropStore, PinStore
+from carpool.core.memory import idle_engines
 from carpool.core.memory.grants import keep_in_store
 from carpool.core.memory.lanes import expected
 from carpool.core.memory.residency import RETRY_US, offload
@@ -161,13 +162,14 @@ def ahead_of(state: State, job: Job) -> int | None:
 def storable(state: State, jobs: list[Job]) -> bool:
     """Whether the host store can take all these jobs.
 
-    What it only keeps for jobs whose memory is back is dropped first.
+    What it only keeps for jobs whose memory is back is dropped first; if that is not enough, idle engines may end.
     """
     more = sum(max(0, job.reserved.persistent - job.kept) for job in jobs)
     if _has_room(state, more):
         return True
     idle = [job for job in _kept_for_nothing(state) if job not in jobs]
-    if not _has_room(state, more - sum(job.kept for job in idle)):
+    if (missing := _beyond(state, more - sum(job.kept for job in idle))) > 0:
+        idle_engines.end(state, jobs, missing)
         return False
     for job in idle:
         if _has_room(state, more):
@@ -302,5 +304,10 @@ def _moves(state: State, job: Job) -> bool:
 
 def _has_room(state: State, more: int) -> bool:
     """Whether the host store has room for ``more`` bytes."""
+    return _beyond(state, more) <= 0
+
+
+def _beyond(state: State, more: int) -> int:
+    """Bytes by which ``more`` bytes are too many for the host store."""
     budget = state.settings.host_store
-    return budget is None or state.store_kept + more <= budget
+    return 0 if budget is None else state.store_kept + more - budget

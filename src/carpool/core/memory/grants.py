@@ -75,6 +75,8 @@ def release(state: State, job: Job) -> None:
     forget_requests(state, job)
     job.set(residency=RESIDENT, wait=WaitState.NONE, promised_us=None)
     device.waiters.discard(job.id)
+    if job.kept:
+        _let_others_store(state)
     keep_in_store(state, job, 0)
     reserve(state, job, NOTHING)
     trim_lane(state, job)
@@ -94,6 +96,13 @@ def keep_in_store(state: State, job: Job, kept: int) -> None:
     """Record that ``kept`` bytes of the host store are kept for the job, whether they are in use or not."""
     state.store_kept += kept - job.kept
     job.kept = kept
+
+
+def _let_others_store(state: State) -> None:
+    """Have jobs served anew that wait for room in the host store, on whatever device."""
+    for name, device in state.devices.items():
+        if any(state.jobs[waiter].wait is WaitState.STORE for waiter in device.waiters):
+            state.touch_device(name)
 
 
 def forget_requests(state: State, job: Job) -> None:

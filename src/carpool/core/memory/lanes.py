@@ -8,6 +8,7 @@ from functools import partial
 
 from carpool.core.commands import CloseLane, OpenLane
 from carpool.core.memory.grants import free_on, freed
+from carpool.core.memory.idle_engines import may_end
 from carpool.core.metering import co_runners
 from carpool.core.metering.views import device_view, lazy_view
 from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
@@ -139,13 +140,15 @@ def _storable(state: State, device: Device, need: Memory) -> bool:
     """Whether devices and host store can take what one more job keeps, if that does not fit on the device anyway.
 
     While one job leaves for another the store has to hold both, so the room of the two largest counts only there.
+    Engines that may end keep nothing.
     """
     if state.settings.host_store is None or not need.persistent:
         return True
     here = sum(expected(state.jobs[number]).total for number in device.jobs)
     if here + need.total <= device.usable:
         return True
-    placed = [expected(state.jobs[number]).persistent for each in state.devices.values() for number in each.jobs]
+    jobs = (state.jobs[number] for each in state.devices.values() for number in each.jobs)
+    placed = [expected(job).persistent for job in jobs if not may_end(job)]
     capacity = sum(each.usable for each in state.devices.values())
     room = max(0, capacity - 2 * max([*placed, need.persistent])) + state.settings.host_store
     return sum(placed) + need.persistent <= room

@@ -68,11 +68,17 @@ def busy_changed(state: State, job: Job, busy: bool) -> None:
     if busy == job.busy:
         return
     job.busy, job.let_go = busy, job.holds and not busy
+    job.stop_asked_us = None if busy else job.stop_asked_us
     state.touch_lane(job.lane)
     if busy:
         _wish(state, job)
     elif job.wished and job.wanted:
         forget(state, job)
+
+
+def served_changed(job: Job, served: bool) -> None:
+    """Record whether a front serves an engine, which may ask it to end then."""
+    job.served, job.stop_asked_us = served, None
 
 
 def _wish(state: State, job: Job) -> None:

@@ -6,7 +6,7 @@ Only administrators see models of others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +18,24 @@ from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.quotas import check_model_room
+from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.jobs.info import job_info
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.models import RegisteredModel
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.display import user_name
-from carpool.protocol.engines import WISHES, EngineInfo, EngineList, EngineReport, EngineState, EngineWishes
+from carpool.protocol.engines import (
+    MAKE_ROOM,
+    READY,
+    WISHES,
+    EngineInfo,
+    EngineList,
+    EngineReport,
+    EngineState,
+    EngineWishes,
+    Wish,
+)
 from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,
@@ -157,13 +169,24 @@ def _unknown(name: str, known: Sequence[str] = ()) -> RequestError:
 async def report_engines(call: ApiCall) -> object:
     """Record a front's report of its engines, valid until its next report on this connection, or the connection's end.
 
-    The answer has what users have wished of these engines since the last report.
+    The answer has what users have wished of these engines since the last report, and which are to make room.
     """
-    report, states, front = await call.body(EngineReport), call.context.engine_states, call.request.transport
+    context, uid, front = call.context, call.who.uid, call.request.transport
+    report = await call.body(EngineReport)
     if front is None:  # it has gone meanwhile
         return EngineWishes()
-    states.report(front, call.who.uid, report.engines)
-    return EngineWishes(states.wishes(front))
+    context.engine_states.report(front, uid, report.engines)
+    ready = {job.id: name for name, job in _ready_engines(context, uid, report.engines)}
+    wishes: dict[str, Wish] = {ready[job]: MAKE_ROOM for job in context.hooks.of(EngineRequests).serve(ready)}
+    return EngineWishes(wishes | context.engine_states.wishes(front))
+
+
+def _ready_engines(context: Context, uid: int, engines: Mapping[str, EngineState]) -> Iterator[tuple[str, JobRecord]]:
+    """Yield the engines that are ready for requests, by name."""
+    for name, state in engines.items():
+        job = _job_of(context, uid, state)
+        if job is not None and job.is_engine and state.state == READY:
+            yield name, job
 
 
 async def list_engines(call: ApiCall) -> object:
@@ -208,11 +231,17 @@ def _visible_engines(call: ApiCall) -> list[EngineInfo]:
 
 
 def _engine_info(context: Context, uid: int, name: str, state: EngineState) -> EngineInfo:
-    """Return an engine with what is known of its job; a front is not believed about jobs of others."""
-    job = None if state.job is None else context.jobs.live.get(JobId(state.job))
-    if job is None or job.owner != uid:
+    """Return an engine with what is known of its job."""
+    job = _job_of(context, uid, state)
+    if job is None:
         return EngineInfo(name, uid, state)
     info = job_info(job, None)
     if job.device is not None and context.seating.devices[job.device].kind != "host":
         state = msgspec.structs.replace(state, mapped_bytes={})  # they have been copied to the GPU
     return EngineInfo(name, uid, state, info.device, info.persistent_bytes, info.offloaded)
+
+
+def _job_of(context: Context, uid: int, state: EngineState) -> JobRecord | None:
+    """Return the job of an engine, if it lives; a front is not believed about jobs of others."""
+    job = None if state.job is None else context.jobs.live.get(JobId(state.job))
+    return None if job is None or job.owner != uid else job

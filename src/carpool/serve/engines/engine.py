@@ -182,6 +182,12 @@ class Engine:
         if self._life is not None:
             await asyncio.wait({self._life})
 
+    async def make_room(self) -> None:
+        """End a process that has no requests: the host store has no room for its memory."""
+        if self.state == READY and not self.in_flight:
+            self._note_end("the host store was full, and it had no requests; the next one starts it")
+            await self.stop()
+
     async def close(self) -> None:
         """End the process for good, and refuse requests."""
         self._closed = True

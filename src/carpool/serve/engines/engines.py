@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from carpool.protocol.engines import OFF, EngineSpec, EngineState, EngineWishes, model_names, read_engines
+from carpool.protocol.engines import MAKE_ROOM, OFF, EngineSpec, EngineState, EngineWishes, model_names, read_engines
 from carpool.protocol.models import LONGEST_REASON
 from carpool.protocol.unix_http import ClientError
 from carpool.serve.engines.engine import Engine, EngineLauncher, EngineParts
@@ -150,10 +150,11 @@ class Engines:
                 self._spawn(_ready(engine))
 
     def _heed(self, wishes: EngineWishes) -> None:
-        """Do what users have wished of engines."""
+        """Do what users, and the daemon, have wished of engines."""
+        do = {"start": _started, "stop": Engine.stop, "sleep": Engine.sleep, MAKE_ROOM: Engine.make_room}
         for name, wish in wishes.engines.items():
             if (engine := self._engines.get(name)) is not None:
-                self._spawn({"start": _started, "stop": Engine.stop, "sleep": Engine.sleep}[wish](engine))
+                self._spawn(do[wish](engine))
 
     def _state(self, engine: Engine, url: str) -> EngineState:
         first_us, per_s = self.figures.last_minute(engine.name)

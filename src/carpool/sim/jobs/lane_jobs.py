@@ -65,8 +65,8 @@ class LaneJobs:
             commands.WatchIdle: lambda command: self._turns.watch_idle(self._jobs[command.job], command.grace_us),
             commands.WithdrawYield: lambda command: self._turns.withdraw_yield(self._jobs[command.job]),
             commands.Offload: self._offload,
-            # Commands about kept pages, which a modelled job does not have.
-            **dict.fromkeys((commands.PinStore, commands.DropStore), lambda command: None),
+            # Commands about kept pages and engines, which a modelled job does not have.
+            **dict.fromkeys((commands.PinStore, commands.DropStore, commands.StopEngine), lambda command: None),
             commands.RetryJob: self._again,
             commands.EndJob: self._end,
         }
