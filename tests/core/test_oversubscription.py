@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from carpool.core import events
 from carpool.core.commands import DropStore, GrantMemory, GrantTurn, NameSuccessor, RequestYield, WatchIdle
 from carpool.core.memory.eviction import candidates, choose
-from carpool.core.model import MIB, Cause, JobId, Memory, MemoryClass, Oversubscribe, Settings, Usage
+from carpool.core.model import MIB, Cause, JobId, JobSpec, Memory, MemoryClass, Oversubscribe, Settings, Usage
 from carpool.core.policies import BasePolicy, load_policy
-from tests.core.scenario import FREE, E, P, Scenario, estimate, moved_out, of_kind, one_device, only
+from tests.core.scenario import FREE, E, P, Scenario, adopted, estimate, moved_out, of_kind, one_device, only
 
 #: Moves may take 5 % of the time.
 BOUNDED = replace(FREE, quantum_us=10_000, max_move_share_ppm=50_000)
@@ -259,6 +259,21 @@ def test_the_store_is_a_reason_to_wait() -> None:
     assert moved_out(scenario.ask(2, P, 800)) == []
     assert "host store" in scenario.why(2) and "100 MiB" in scenario.why(2)
     assert moved_out(scenario.send(events.SettingsChanged(replace(FREE, host_store=900 * MIB)))) == [1]
+
+
+def test_a_restart_counts_what_left_and_lies_in_no_store() -> None:
+    """Memory that a job has made itself moves to its process."""
+    scenario = crowd(replace(FREE, host_store=1000 * MIB))
+    scenario.send(events.RestartBegan())
+    for job in (1, 2):
+        scenario.send(events.Submitted(job, JobSpec(0)))
+    seat = {"lane": 7, "attached": True}
+    scenario.send(adopted(1, **seat, offloaded=True, usage=Usage(persistent_peak=800 * MIB), moved_out=800 * MIB))
+    scenario.send(adopted(2, **seat, granted=Memory(800 * MIB), usage=Usage(persistent_peak=800 * MIB)))
+    scenario.send(events.RestartEnded())
+    scenario.at(3000)
+    assert moved_out(scenario.want(1)) == []
+    assert "which holds 800 MiB" in scenario.why(1)
 
 
 def test_kept_pages_of_resident_jobs_are_given_up_first() -> None:

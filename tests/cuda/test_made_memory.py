@@ -48,6 +48,29 @@ def test_made_memory_outlives_the_daemon(daemons: Daemons, bare: Bare) -> None:
     assert all(job.info().fixed_bytes == 0 for job in jobs)
 
 
+@pytest.mark.nightly(
+    "waits for idle jobs twice",
+    stays="tests/core/test_oversubscription.py::test_a_restart_counts_what_left_and_lies_in_no_store",
+)
+def test_made_memory_counts_for_the_host_store(daemons: Daemons) -> None:
+    """A restarted daemon, too, moves no second job out where there is host memory for one."""
+    daemon = daemons(f"cuda:0:{CAPACITY}MiB", options=["--store=36MiB"])
+    first, one = daemon.submit(TWO[0], meet=True, **HINTS), daemon.meeting.arrive(1)
+    second, other = daemon.submit(TWO[1], meet=True, **HINTS), daemon.meeting.arrive(1)  # the first one's has left
+    daemon.kill()
+    daemon.start()
+    third = daemon.submit("maker --seed 3", meet=True)
+
+    def waits() -> bool:
+        reason = third.info().reason
+        return reason is not None and reason.code == "store"
+
+    daemon.until(waits)
+    assert (first.info().offloaded, second.info().offloaded) == (True, False)
+    daemon.meeting.go(one)
+    daemon.meeting.go(other)
+
+
 def test_made_memory_of_a_stopped_job_serves_others(daemons: Daemons, bare: Bare) -> None:
     """The job is continued to move its memory itself, and stopped again."""
     daemon = daemons(f"cuda:0:{CAPACITY}MiB")

@@ -391,6 +391,7 @@ class Adopted:
     warned: bool = False  # the signal before its time limit has been sent
     over: bool = False  # its process has ended meanwhile: how follows, and no limit counts any more
     warned_of_device_time: bool = False  # the signal before its limit of device time has been sent
+    moved_out: int = 0  # bytes of its memory that are off the device, whether they lie in its store or in its process
 
 
 @dataclass(frozen=True, slots=True)

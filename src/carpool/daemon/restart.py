@@ -337,6 +337,7 @@ class FoundJobs:
 
     def _adopted(self, job: JobRecord, words: SeatWords | None, wants: bool, started_us: Micros, over: bool) -> Adopted:
         assert job.device is not None
+        offloaded = job.seated is not None and job.bank is None and not job.seated.whole
         found = Adopted(
             job=job.id,
             phase=job.phase,
@@ -346,7 +347,7 @@ class FoundJobs:
             attached=False,
             holds_turn=False,
             wants_turn=False,
-            offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
+            offloaded=offloaded,
             usage=job.usage,
             started_us=started_us,
             offload_asked=job.offloading,
@@ -354,6 +355,7 @@ class FoundJobs:
             timed_out=job.control.timed_out,
             paused_us=job.control.paused_in_all_us(wall_us()),
             over=over,
+            moved_out=self._seating.ledger.of(job.id).moved_out if offloaded else 0,
         )
         return found if words is None else _with_seat(found, job, words, wants)
 

@@ -82,6 +82,7 @@ class Restarts(Facts):
                 usage=process.usage(),
                 started_us=0,
                 offload_asked=process.offload,
+                moved_out=process.kept if process.offloaded else 0,
                 further=self.further.get(process.id, ()),
                 paused=process.paused,
                 demand=process.demand if isinstance(process, ServiceProcess) else None,

@@ -77,6 +77,9 @@ async def test_a_job_is_asked_for_what_it_has_made_before_its_buffer_is_copied(r
     await until(lambda: [event for event in rig.events if isinstance(event, Offloaded)])
     assert (client.seat.get("offloaded"), client.seat.get("stored")) == (1, 2 * MIB)
     assert client.seat.get("offload") == OffloadState.NO and needed(client.seat, MemoryClass.PERSISTENT) == 8 * MIB
+    assert rig.seating.ledger.of(client.job.id).moved_out == 8 * MIB, (
+        "the next daemon counts what lies in no store, too"
+    )
 
 
 async def test_a_job_that_cannot_move_what_it_has_made_stays(rig: Rig, client: Client) -> None:

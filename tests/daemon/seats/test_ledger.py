@@ -43,9 +43,10 @@ def filled(path: Path, files: list[int]) -> GrantLedger:
 def test_the_next_daemon_finds_what_was_written(path: Path, files: list[int]) -> None:
     ledger = filled(path, files)
     ledger.drop(7, ["bank:host0:5"])
+    ledger.move_out(7, 3 * MIB)
     again = GrantLedger(path)  # the first one has been killed
     kept = {"board:host0:1": file_of(files[0]), "lane:3": file_of(files[1])}
-    assert again.inherited and again.of(7) == Entry(3, 5, (2 * MIB, MIB), kept)
+    assert again.inherited and again.of(7) == Entry(3, 5, (2 * MIB, MIB), kept, moved_out=3 * MIB)
     assert again.of(7).granted == Memory(2 * MIB, MIB)
     assert path.stat().st_mode & 0o777 == 0o600, "only the daemon may read it"
     again.forget_others([8])

@@ -133,7 +133,7 @@ def _restore_memory(state: State, job: Job, event: Adopted) -> None:
         if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
             # The earlier daemon had taken this memory for other jobs; the job must get it back before its next turn.
             job.residency = set_aside(job.residency, Memory(event.granted.persistent, peak.ephemeral))
-    keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
+    keep_in_store(state, job, max(event.usage.stored, event.usage.kept, event.moved_out) if event.attached else 0)
     reserve(state, job, job.limit)
 
 

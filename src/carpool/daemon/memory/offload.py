@@ -197,6 +197,7 @@ class Offloads:
     def _done(self, job: JobRecord) -> None:
         self._answered(job)
         self._seating.free_bank(job)
+        self._seating.ledger.move_out(job.id, job.granted.persistent)
         job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
         job.usage = usage_of(job, monotonic_us())
         self._post(Sampled(job.id, job.usage))

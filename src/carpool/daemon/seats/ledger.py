@@ -39,6 +39,7 @@ class Entry(msgspec.Struct, frozen=True):
     limits: tuple[int, int] = (0, 0)  # bytes of persistent and of ephemeral memory
     files: dict[str, File] = {}
     process: tuple[int, int] | None = None  # of a job that has joined: pid and start time
+    moved_out: int = 0  # bytes of persistent memory that it could use when that last left its device
 
     @property
     def granted(self) -> Memory:
@@ -56,6 +57,7 @@ class LedgerNote(msgspec.Struct, omit_defaults=True):
     kept: dict[str, File] = {}
     dropped: list[str] = []
     process: tuple[int, int] | None = None
+    moved_out: int | None = None
     over: bool = False
 
 
@@ -110,6 +112,11 @@ class GrantLedger:
         limits = memory.persistent, memory.ephemeral
         if self.of(job).limits != limits:
             self._write(LedgerNote(job, limits=limits))
+
+    def move_out(self, job: JobId, size: int) -> None:
+        """Note that so many bytes leave the job's device: its seat tells only of those that lie in a store's file."""
+        if self.of(job).moved_out != size:
+            self._write(LedgerNote(job, moved_out=size))
 
     def join(self, job: JobId, process: tuple[int, int]) -> None:
         """Note the process of a job that has joined: after a restart no other process may come back as this job's."""
@@ -182,6 +189,7 @@ class GrantLedger:
             limits=note.limits or entry.limits,
             files=_changed(entry.files, note),
             process=note.process or entry.process,
+            moved_out=entry.moved_out if note.moved_out is None else note.moved_out,
         )
 
     def _open(self, path: Path) -> None:
@@ -213,7 +221,9 @@ class GrantLedger:
         """
         assert self._path is not None
         notes = [
-            LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files, process=entry.process)
+            LedgerNote(
+                job, entry.lane, entry.bank, entry.limits, entry.files, process=entry.process, moved_out=entry.moved_out
+            )
             for job, entry in self._entries.items()
         ]
         text = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
