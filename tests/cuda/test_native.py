@@ -100,6 +100,24 @@ def test_a_native_program_is_offloaded(both: Both, native: type[Native], how: st
     assert info.moved.out_bytes >= WEIGHTS_MIB * MIB and info.alone is None
 
 
+def test_a_job_with_a_native_helper_is_alone_while_the_helper_lives(
+    small: Daemon, bare: Bare, native: type[Native], tmp_path: Path
+) -> None:
+    """As a decoder of a data loader, say.  It waits for the test in the middle, and its job when it has ended."""
+    program, out = "train --seed 7 --iterations 20 --meet 3", tmp_path / "helper"
+    helper = shlex.join(native.named("native 4 20").command(out))
+    job = small.submit(program, meet=True, env={"HELPER": helper})
+    waiting = small.meeting.arrive(1)
+    small.until(lambda: job.info().alone == "several of its processes use the device")
+    small.meeting.go(waiting)
+    waiting = small.meeting.arrive(1)
+    small.until(lambda: job.info().alone is None)
+    assert small.submit(OTHER, **KNOWN).result()["digest"] == bare.digest(Program.named(OTHER))
+    small.meeting.go(waiting)
+    assert job.result()["digest"] == bare.digest(Program.named(program))
+    assert job.info().alone is None
+
+
 def test_a_native_engine_has_a_seat(both: Both, native: type[Native]) -> None:
     info = both.compute(native.named(PROGRAM), OTHER, KNOWN, service=100, engine=True)
     assert info.persistent_bytes >= WEIGHTS_MIB * MIB and info.alone is None

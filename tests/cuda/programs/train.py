@@ -3,7 +3,7 @@
     train.py RESULT [--weights MIB] [--scratch MIB] [--live KIB] [--iterations N] [--seed N] [--optimizer] [--meet N]
 
 ``--live``: PyTorch's list of live blocks names so much of the scratch memory; the rest is written anew each time.
-``--meet``: it waits for the others after so many iterations.
+``--meet``: it waits for the others after so many iterations; before, the command in $HELPER runs to its end.
 ``--optimizer``: steps of a real optimizer are the iterations, instead of `carpool.iteration`.
 """
 
@@ -12,6 +12,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import shlex
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,6 +71,10 @@ def show_live_blocks(address: int, size: int, live: int) -> None:
     torch.cuda.memory_snapshot = lambda include_traces=True: [segment]
 
 
+def helped() -> None:
+    subprocess.run(shlex.split(os.environ.get("HELPER", "true")), check=True)
+
+
 def main() -> None:
     given = options()
     weights, scratch = given.weights * MIB, given.scratch * MIB
@@ -80,6 +87,7 @@ def main() -> None:
     work, losses = 0, []
     for number in range(given.iterations):
         if number == given.meet:
+            helped()
             meet()
         again()
         with iteration():

@@ -13,6 +13,7 @@ from carpool.core.events import Detached, TraitsSeen
 from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.channels.secondary import SecondaryProcess
 from carpool.daemon.checkpoint.jobs import CheckpointJob, Stage
+from carpool.daemon.jobs.constraints import why_exclusive
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import OutOf, PacketType
 from carpool.protocol.session import Register
@@ -86,6 +87,20 @@ async def test_its_job_stays_alone_when_the_attached_process_is_gone(second: Sec
     told = [event for event in second.rig.events if isinstance(event, Detached | TraitsSeen)]
     assert told[0] == Detached(second.job.id, WHY)
     assert all(event.alone == WHY for event in told)
+
+
+async def test_its_job_shares_the_device_again_when_the_last_one_is_gone(second: Second) -> None:
+    assert second.wants()
+    third = OtherProcess(second.rig, second.client, "channel:2")
+    third.asks(uses=True)
+    secondary = second.rig.secondary
+    for alone in (WHY, None):
+        second.rig.events.clear()
+        secondary._gone(second.job, secondary._of[second.job.id][0])
+        told = [event.alone for event in second.rig.events if isinstance(event, TraitsSeen)]
+        assert told == ([None] if alone is None else [])
+        assert why_exclusive(second.job.traits) == alone
+    third.close()
 
 
 async def test_a_main_process_that_is_secondary_says_why_it_ends(second: Second) -> None:

@@ -1,9 +1,9 @@
 """Secondary processes: those of a job on a CUDA device beside the one that has the job's seat.
 
 The processes of a job communicate as often as not, and what one of them holds back may be what another waits for.  So a
-job that has secondary processes has its device to itself.  A secondary process has a seat of its own, memory from the
-driver itself (`carpool.daemon.memory.driver_memory`), and a gate that opens once, as soon as no other job of the device
-holds a turn, and stays open.  Shims keep its seat table under a name that begins with "companion".
+job has its device to itself while it has secondary processes.  A secondary process has a seat of its own, memory from
+the driver itself (`carpool.daemon.memory.driver_memory`), and a gate that opens once, as soon as no other job of the
+device holds a turn, and stays open.  Shims keep its seat table under a name that begins with "companion".
 """
 
 from __future__ import annotations
@@ -243,8 +243,12 @@ class SecondaryProcesses:
             timer.cancel()
 
     def _gone(self, job: JobRecord, process: SecondaryProcess) -> None:
+        """After the last one the job shares its device again: what it still has computes in its turns."""
         self._memory.gone(job, process)
         self._leave(job, process)
+        if job.id not in self._of:
+            job.has_secondary = False
+            tell_constraints(job, self._post)
 
     def _leave(self, job: JobRecord, process: SecondaryProcess) -> None:
         if process.watch is not None:
