@@ -6,6 +6,10 @@
  *   count_for_ever(u64 word): adds to it until its process ends
  *   nop(): its launch returns at once and submits nothing, for measuring what a launch costs in front of the driver
  *
+ * Kernels of Carpool's own are computed in every module, whatever its image says:
+ *
+ *   carpool_find_zeros(u64 data, u64 marks, u32 vectors, u32 blocks): marks blocks of so many vectors of 16 bytes
+ *
  * An address that the device cannot reach breaks the context with error 700. */
 #include "kernel.h"
 #include "null_work.h"
@@ -61,6 +65,20 @@ static CUresult spin_us(uint64_t *p) {
   return CUDA_SUCCESS;
 }
 
+/* Block by block: what is mapped may change meanwhile. */
+static CUresult find_zeros(uint64_t *p) {
+  size_t bytes = p[2] * 16;
+  for (uint64_t i = 0; i < p[3]; i++) {
+    const char *at = (const char *)p[0] + i * bytes;
+    stub_ranges_lock();
+    bool reaches = stub_reaches((CUdeviceptr)at, bytes, false);
+    if (reaches) ((uint32_t *)p[1])[i] = *at || memcmp(at, at + 1, bytes - 1) ? 2 : 1;
+    stub_ranges_unlock();
+    if (!reaches) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  return CUDA_SUCCESS;
+}
+
 static CUresult count_for_ever(uint64_t *p) {
   if (!stub_reaches(p[0], 4, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (;;) __atomic_add_fetch((uint32_t *)p[0], 1, __ATOMIC_RELAXED), usleep(20);
@@ -70,6 +88,7 @@ static const struct stub_kernel kernels[] = {
   {"nop", NULL, {0}},           {"fill_u32", fill_u32, {8, 4, 8}}, {"add_u32", add_u32, {8, 8, 8, 8}},
   {"mix_u64", mix_u64, {8, 8, 8}}, {"copy", copy, {8, 8, 8}},      {"spin_us", spin_us, {8}},
   {"count_for_ever", count_for_ever, {8}},
+  {"carpool_find_zeros", find_zeros, {8, 8, 4, 4}},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 

@@ -1,5 +1,6 @@
 /* Modules and libraries.  The module whose image is the text "stub" has the kernels of kernel.c; any other image gives a
- * null module, which has a null kernel for every name and the variables that emulator_variable has told of. */
+ * null module, which has a null kernel for every name but those of Carpool's own kernels, and the variables that
+ * emulator_variable has told of. */
 #include "kernel.h"
 #include "extra.h"
 #include "null_work.h"
@@ -62,6 +63,8 @@ static void unload(CUmodule module) {
   free(module);
 }
 
+static bool ours(const char *name) { return !strncmp(name, "carpool_", 8); }
+
 /* Under the lock. */
 static CUfunction function_of(CUmodule module, const char *name) {
   CUfunction at = module->functions;
@@ -69,7 +72,7 @@ static CUfunction function_of(CUmodule module, const char *name) {
   const struct stub_kernel *kernel = stub_kernel_named(name);
   if (at || (!kernel && !module->null)) return at;
   at = calloc(1, sizeof *at + strlen(name) + 1);
-  *at = (struct CUfunc_st){.kernel = module->null ? NULL : kernel, .module = module, .next = module->functions};
+  *at = (struct CUfunc_st){.kernel = module->null && !ours(name) ? NULL : kernel, .module = module, .next = module->functions};
   strcpy(at->name, name);
   return module->functions = at;
 }
