@@ -25,6 +25,8 @@ def context_of(memory: int, modules: int = 0) -> int:
 
 
 CONTEXT = context_of(MEMORY)
+#: Of an agent that has looked for zeros.
+LOOKED = context_of(MEMORY, modules=1)
 PATIENCE_S = 20.0
 
 

@@ -20,7 +20,7 @@ from carpool.devices.cuda.pinned import PIECE
 from tests.daemon.daemon_harness import until
 from tests.devices.bank_contract import BankContract
 from tests.devices.cuda_contract import AsJob, OnCuda, agent_pid, make_device
-from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.devices.cuda_stub import CONTEXT, LOOKED, MEMORY, Stub
 from tests.devices.device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
 from tests.emulator.harness import Worker
 
@@ -49,6 +49,13 @@ def grown(device: CudaDevice, *sizes: int) -> BankId:
     bank = device.take_bank(OWNER, 0, None)
     for size in sizes:
         device.grow_bank(bank, size)
+    return bank
+
+
+def filled(device: CudaDevice, job: AsJob, size: int) -> BankId:
+    """A bank none of whose blocks is zero."""
+    bank = grown(device, size)
+    job.use(device.bank_files(bank), size)
     return bank
 
 
@@ -119,9 +126,9 @@ def test_a_lane_that_grows_in_many_little_steps_is_in_a_bounded_number_of_pieces
     assert [file.size for file in device.lane_files(1)] == [UNIT] * 3 + [SMALLEST]
 
 
-def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, stub: Stub) -> None:
+def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, job: AsJob) -> None:
     device.open_lane(1, UNIT)
-    bank = grown(device, 2 * UNIT)
+    bank = filled(device, job, 2 * UNIT)
     device.copy_out(bank, [(0, 2 * UNIT)], JOB)()
     assert device.stored_bytes() == PIECE  # which is pinned as a whole
     work = device.empty_store(JOB)
@@ -188,7 +195,7 @@ def test_an_idle_device_holds_no_memory(device: CudaDevice, stub: Stub) -> None:
     device.open_lane(1, UNIT)
     bank = grown(device, UNIT)
     device.copy_out(bank, [(0, UNIT)], JOB)()
-    assert stub.used() == 2 * UNIT + CONTEXT
+    assert stub.used() == 2 * UNIT + LOOKED
     device.close_lane(1)
     device.close_banks(OWNER)
     device.drop_store(JOB)
@@ -267,8 +274,8 @@ def test_a_bank_goes_to_its_store_and_comes_back_in_another_bank(device: CudaDev
 
 def test_what_was_pinned_stays_pinned(stub: Stub) -> None:
     stub.fail("cuMemHostRegister=801@2")
-    with closing(make_device()) as device:
-        bank = grown(device, UNIT)
+    with closing(make_device()) as device, closing(AsJob()) as job:
+        bank = filled(device, job, UNIT)
         for _ in range(3):
             device.copy_out(bank, [(0, UNIT)], JOB)()
         with pytest.raises(DriverError, match="cuMemHostRegister"):  # another store is pinned by itself
@@ -277,8 +284,8 @@ def test_what_was_pinned_stays_pinned(stub: Stub) -> None:
 
 def test_what_is_pinned_ahead_is_not_pinned_by_the_copy(stub: Stub) -> None:
     stub.fail("cuMemHostRegister=801@3")
-    with closing(make_device()) as device:
-        bank = grown(device, 2 * PIECE)
+    with closing(make_device()) as device, closing(AsJob()) as job:
+        bank = filled(device, job, 2 * PIECE)
         device.pin_ahead(JOB, PIECE + 1)
         until(lambda: device.stored_bytes() == 2 * PIECE)
         device.copy_out(bank, [(0, 2 * PIECE)], JOB)()
@@ -346,4 +353,4 @@ def test_bank_and_store_may_be_closed_after_they_are_copied_and_meanwhile(
         worker.start()
         worker.join()
     assert "cuda0-store7" not in agent_maps(device)
-    assert stub.used() == UNIT + CONTEXT
+    assert stub.used() == UNIT + LOOKED

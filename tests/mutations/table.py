@@ -80,14 +80,14 @@ MUTATIONS = (
     Mutation(
         "offloaded memory is copied back",
         "src/carpool/devices/cuda/agent.py",
-        "copy = self._gpu.copy_out if request.out else self._gpu.copy_in",
-        "copy = self._gpu.copy_out if request.out else (lambda address, host, size: None)",
+        "self._copy_part(self._gpu.copy_in, store, start, stop, base)",
+        "pass",
         (MOVES,),
     ),
     Mutation(
         "memory is cleared before a job gets it",
         "src/carpool/devices/cuda/memory.py",
-        'call("cuMemsetD8Async", mapped.address, 0, mapped.size, self.stream())',
+        "self.clear(mapped.address, mapped.size)",
         "self.stream()",
         (f"{MEMORY}::test_fresh_memory_is_zero", f"{MEMORY}::test_memory_of_another_job_is_zero"),
     ),

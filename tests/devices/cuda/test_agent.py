@@ -14,7 +14,7 @@ from carpool.devices.cuda.agent_link import ANSWER_S, START_S, AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from tests.devices.cuda_contract import AsJob, agent_pid, make_device
-from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.devices.cuda_stub import CONTEXT, LOOKED, MEMORY, Stub
 from tests.devices.device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 from tests.tiers import all_but_first
 
@@ -47,7 +47,7 @@ def test_memory_outlives_the_device_that_made_it(device: CudaDevice, job: AsJob,
     job.use(device.lane_files(1), UNIT)
     kept = duplicates(device.lane_files(1))
     device.close()
-    assert stub.used() == UNIT + CONTEXT  # the job's
+    assert stub.used() == UNIT + LOOKED  # the job's, which is an agent here
     assert job.use(kept, UNIT) == PATTERN * UNIT
     os.close(kept[0].fd)
 

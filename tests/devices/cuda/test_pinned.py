@@ -168,7 +168,7 @@ def test_more_can_be_wanted_of_a_store_meanwhile(gpu: Gpu, store: PinnedStore, a
 @pytest.fixture
 def agent(gpu: Gpu) -> Iterator[Agent]:
     """One that pins store 1 ahead, and is in the middle of it."""
-    made, size = Agent(gpu), PIECES * PIECE  # type: ignore[arg-type]
+    made, size = Agent(gpu, whole=True), PIECES * PIECE  # type: ignore[arg-type]
     fd = memfd.create("store", size, sealed=True)
     made.pin_ahead(messages.PinAhead(1, size), [fd])
     let_through(gpu, made._ahead)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import closing
 
+from carpool.devices.base import BankId
 from carpool.devices.cuda import driver
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
@@ -22,7 +24,7 @@ JOBS, ITERATIONS, ROUNDS = 3, "40", 2
 PART_MIB, SMALL_MIB = 1024, 32
 QUANTUM_US = 50_000
 #: Jobs with a store each.
-OWNER, FIRST, AHEAD = 1000, 1, 2
+OWNER, FIRST, AHEAD, FILLING = 1000, 1, 2, 3
 LOOK_S = 0.001
 
 
@@ -55,8 +57,7 @@ def first_move() -> Figures:
     size = 2 * _part(gpu) * MIB
     plain, _ = pinned_rates(gpu, size)
     with closing(CudaDevice("cuda0", gpu.memory, AgentLink(0))) as device:
-        bank = device.take_bank(OWNER, 0, None)
-        device.grow_bank(bank, size)
+        bank = _filled_bank(device, size)
         first, later = (_rate(size, device.copy_out(bank, [(0, size)], FIRST)) for _ in range(2))
         pinning = _rate(size, lambda: _pin_ahead(device, size))
         ahead = _rate(size, device.copy_out(bank, [(0, size)], AHEAD))
@@ -71,6 +72,17 @@ def first_move() -> Figures:
 def _part(gpu: DriverDevice) -> int:
     """In MiB."""
     return PART_MIB if gpu.memory > 16 * PART_MIB * MIB else SMALL_MIB
+
+
+def _filled_bank(device: CudaDevice, size: int) -> BankId:
+    """A bank without blocks of zeros, which are not copied."""
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, size)
+    for place in range(0, size, MIB):
+        os.pwrite(device.store_fd(FILLING), b"\x5a" * MIB, place)
+    device.copy_in(bank, [(0, size)], FILLING)()
+    device.drop_store(FILLING)
+    return bank
 
 
 def _pin_ahead(device: CudaDevice, size: int) -> None:

@@ -4,23 +4,27 @@ The agent makes device memory for the daemon and copies it to pinned host memory
 descriptors that the daemon and the shims hold, so an agent that dies costs a context and the pins, and the next one
 goes on.  An agent ends when the daemon's end of the socket is closed.
 
-Run by `carpool.devices.cuda.agent_link` as ``python -P -m carpool.devices.cuda.agent SOCKET_FD DEVICE LINGER_S``.
+Run by `carpool.devices.cuda.agent_link` as
+``python -P -m carpool.devices.cuda.agent SOCKET_FD DEVICE LINGER_S [whole]``.
 
 Not yet run on a GPU.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import DriverDevice, Mapped
 from carpool.devices.cuda.pinned import PinnedStore, PinningAhead
+from carpool.devices.cuda.zeros import BLOCK, ZeroFinder, split, whole_blocks
 from carpool.protocol import packets
 from carpool.telemetry.nvml import beside, full_name
 
@@ -29,13 +33,17 @@ _SPOILED = (214, 700, 702, 709, 710, *range(714, 720))
 
 
 class Agent:
-    """Carries out requests.  Extents and stores stay mapped from their first copy until they are forgotten."""
+    """Carries out requests.  Extents and stores stay mapped from their first copy until they are forgotten.
 
-    def __init__(self, gpu: DriverDevice) -> None:
+    ``whole``: copies leave no zeros out.
+    """
+
+    def __init__(self, gpu: DriverDevice, *, whole: bool = False) -> None:
         self._gpu = gpu
         self._extents: dict[int, Mapped] = {}
         self._stores: dict[int, PinnedStore] = {}
         self._ahead = PinningAhead(gpu)
+        self._zeros = ZeroFinder(gpu, off=whole)
 
     def ready(self) -> messages.Ready:
         """Return the agent's first message.  Raises DeviceError."""
@@ -81,6 +89,7 @@ class Agent:
         """Release everything that costs memory."""
         self.close()
         self.forget(list(self._extents), list(self._stores))
+        self._zeros.close()
         self._gpu.rest()
 
     def close(self) -> None:
@@ -93,14 +102,44 @@ class Agent:
         address = self._extent(request.extent, fds[0], request.extent_size) + request.extent_offset
         if not 0 <= request.extent_offset <= request.extent_offset + request.size <= request.extent_size:
             raise ValueError("a copy beyond the extent")
-        copy = self._gpu.copy_out if request.out else self._gpu.copy_in
         store = self._store(request.store, fds[1])
         self._ahead.leave(store)
+        begin, end = request.store_offset, request.store_offset + request.size
+        if request.out:
+            self._copy_out(store, begin, end, address - begin)
+        else:
+            self._copy_in(store, begin, end, address - begin)
+
+    def _copy_out(self, store: PinnedStore, begin: int, end: int, base: int) -> None:
+        """Copy what is not zero on both sides.  ``base``: the address to which the store's offsets are added."""
+        blocks = whole_blocks(begin, end)
+        zero = self._zeros.find(base + blocks.start * BLOCK, len(blocks))
+        left = bytes(map(operator.and_, zero, store.zero(begin, end)))
+        store.written(begin, end)
         try:
-            for done, host, size in store.pieces(request.store_offset, request.size):
-                copy(address + done, host, size)
+            for start, stop, skip in split(begin, end, left):
+                if not skip:
+                    self._copy_part(self._gpu.copy_out, store, start, stop, base)
         finally:
             self._gpu.wait()
+        store.cleared(begin, zero)
+
+    def _copy_in(self, store: PinnedStore, begin: int, end: int, base: int) -> None:
+        """Copy what may not be zero in the store, and clear the rest."""
+        try:
+            for start, stop, zero in split(begin, end, store.zero(begin, end)):
+                if zero:
+                    self._gpu.clear(base + start, stop - start)
+                else:
+                    self._copy_part(self._gpu.copy_in, store, start, stop, base)
+        finally:
+            self._gpu.wait()
+
+    def _copy_part(
+        self, copy: Callable[[int, int, int], None], store: PinnedStore, begin: int, end: int, base: int
+    ) -> None:
+        for done, host, size in store.pieces(begin, end - begin):
+            copy(base + begin + done, host, size)
 
     def _extent(self, number: int, fd: int, size: int) -> int:
         """Return the address of an extent, mapped at its first use."""
@@ -193,13 +232,14 @@ def _close(fds: list[int]) -> None:
 def main(arguments: list[str]) -> int:
     """Serve one GPU until the daemon closes its end of the socket.  Returns the exit status; 1: the GPU cannot be used.
 
-    ``arguments``: the socket's descriptor, the GPU's ordinal, and for how many seconds an idle agent keeps its context.
+    ``arguments``: the socket's descriptor, the GPU's ordinal, for how many seconds an idle agent keeps its context, and
+    "whole" if copies leave nothing out.
     """
     connection, ordinal, linger_s = socket.socket(fileno=int(arguments[0])), int(arguments[1]), float(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which closes the socket
     try:
         driver.start()
-        agent = Agent(DriverDevice(ordinal))
+        agent = Agent(DriverDevice(ordinal), whole=arguments[3:] == ["whole"])
     except DeviceError as error:
         _send(connection, failure(error), [])
         return 1

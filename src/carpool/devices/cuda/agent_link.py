@@ -63,6 +63,7 @@ class AgentLink:
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self._whole = False  # agents leave nothing out of copies, since one has failed
         self._spawn()
 
     @property
@@ -110,6 +111,13 @@ class AgentLink:
             packets.send(self._socket, messages.encode(request), fds)
         except OSError as error:
             raise self._died(str(error)) from None
+        try:
+            return self._answered()
+        except DeviceError:
+            self._whole |= isinstance(request, messages.Copy) and request.out
+            raise
+
+    def _answered(self) -> list[int]:
         answer, made = self._receive(self._answer_s)
         if isinstance(answer, messages.Failed):
             raise _error(answer)
@@ -155,11 +163,11 @@ class AgentLink:
     def _spawn(self) -> None:
         ours, agents = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with agents:
-            numbers = [str(agents.fileno()), str(self._ordinal), str(self._linger_s)]
+            words = [str(agents.fileno()), str(self._ordinal), str(self._linger_s), *["whole"][: self._whole]]
             visible = {"CUDA_VISIBLE_DEVICES": self._visible} if self._visible else {}
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", AGENT, *numbers],
+                    [sys.executable, "-P", "-m", AGENT, *words],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[agents.fileno()],
                     env=os.environ | visible,

@@ -85,6 +85,10 @@ class DriverDevice:
         """Queue a copy from host memory to the device."""
         call("cuMemcpyHtoDAsync", address, host, size, self.stream())
 
+    def clear(self, address: int, size: int) -> None:
+        """Queue the clearing of device memory."""
+        call("cuMemsetD8Async", address, 0, size, self.stream())
+
     def wait(self) -> None:
         """Wait until all queued work is done.  After an error, this process cannot go on."""
         call("cuStreamSynchronize", self.stream())
@@ -133,7 +137,7 @@ class DriverDevice:
     def _clear(self, mapped: Mapped) -> None:
         """Clear an extent and unmap it, also after an error."""
         try:
-            call("cuMemsetD8Async", mapped.address, 0, mapped.size, self.stream())
+            self.clear(mapped.address, mapped.size)
         except DriverError:
             self.unmap(mapped)
             raise

@@ -3,6 +3,9 @@
 Pinning is slow, and so are copies without pinning: so a pinned piece stays pinned until the store is forgotten, and
 pieces are pinned ahead, in a thread, where a move is to be expected.
 
+A store always has exactly what was saved, because what has no page there reads as zeros.  So any agent can go on with a
+store; that an agent knows blocks of zeros among pinned pages only spares copies.
+
 Not yet run on a GPU.
 """
 
@@ -15,11 +18,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from carpool.devices import memfd
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.memory import DriverDevice
+from carpool.devices.cuda.zeros import BLOCK, whole_blocks
 
-#: Large enough for the full speed of the link, small enough that a small store pins little memory.
-PIECE = 32 << 20
+#: Large enough for the full speed of the link, small enough that a store with little content pins little memory.
+PIECE = 8 << 20
 
 
 class PinnedStore:
@@ -33,6 +38,7 @@ class PinnedStore:
         self._anchor = ctypes.c_char.from_buffer(self._memory)
         self._address = ctypes.addressof(self._anchor)
         self._pinned: set[int] = set()  # numbers of pieces
+        self._zero = _holes(fd, self._size)  # a flag for each block: 1 if it is known to hold nothing but zeros
 
     def pieces(self, offset: int, size: int) -> Iterator[tuple[int, int, int]]:
         """Yield (bytes from ``offset`` on, address, size) of pinned memory, never across the border of two pieces.
@@ -49,6 +55,21 @@ class PinnedStore:
             length = min(size - done, (number + 1) * PIECE - place)
             yield done, self._address + place, length
             done += length
+
+    def zero(self, begin: int, end: int) -> bytes:
+        """Return a flag for each of the `whole_blocks` between two offsets: 1 if it is known to be zero."""
+        blocks = whole_blocks(begin, end)
+        return bytes(self._zero[blocks.start : blocks.stop]) if blocks else b""
+
+    def written(self, begin: int, end: int) -> None:
+        """Forget which blocks are zero, before these bytes are copied to the store."""
+        first, last = begin // BLOCK, min(-(-end // BLOCK), len(self._zero))
+        self._zero[first:last] = bytes(max(0, last - first))
+
+    def cleared(self, begin: int, zero: bytes) -> None:
+        """Note which of the blocks from ``begin`` on are zero, now that they have been copied; see `zero`."""
+        first = whole_blocks(begin, begin).start
+        self._zero[first : first + len(zero)] = zero
 
     def pin_next(self, size: int) -> bool:
         """Pin one more piece of the first ``size`` bytes.  False: all are pinned already.  Raises DriverError."""
@@ -71,6 +92,15 @@ class PinnedStore:
             begin = number * PIECE
             self._gpu.pin(self._address + begin, min(PIECE, self._size - begin))
             self._pinned.add(number)
+
+
+def _holes(fd: int, size: int) -> bytearray:
+    """Return a flag for each whole block of a file: 1 if the file has no page there."""
+    flags = bytearray(b"\1") * (size // BLOCK)
+    for begin, end in memfd.extents(fd):
+        first, last = begin // BLOCK, min(-(-end // BLOCK), len(flags))
+        flags[first:last] = bytes(max(0, last - first))
+    return flags
 
 
 class PinningAhead:
