@@ -5,6 +5,7 @@
  *   EMULATOR_CLOSE_MS for so many milliseconds the memory of a process that has ended stays in use (default 0)
  *   EMULATOR_MIG      set: devices are instances of partitioned GPUs ("MIG-6361...")
  *   EMULATOR_CUDA     version of CUDA that driver and NVML say they are for: "12080" (default 13000)
+ *   EMULATOR_ATTRIBUTES   values of another card, by the numbers of CUdevice_attribute: "16=132,81=227328"
  *   EMULATOR_COMPUTE_MODE  "EXCLUSIVE_PROCESS": one process at a time has a context; "PROHIBITED": no process has
  *
  * In the directory, `memory` has a file for each physical allocation; its name says the device, the bytes, the process and
@@ -89,6 +90,16 @@ static inline int machine_version(void) {
   return version ? atoi(version) : MACHINE_VERSION;
 }
 
+/* The one of EMULATOR_ATTRIBUTES with that number; `otherwise` where it says nothing. */
+static inline int machine_attribute(int attribute, int otherwise) {
+  int number, value;
+  for (const char *at = getenv("EMULATOR_ATTRIBUTES"); at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+    if (sscanf(at, "%d=%d", &number, &value) == 2 && number == attribute) return value;
+  return otherwise;
+}
+
+#define MACHINE_NAME "Carpool emulated GPU"
+enum { MACHINE_MAJOR = 8, MACHINE_MINOR = 0 }; /* compute capability */
 enum { MACHINE_DEFAULT = 0, MACHINE_PROHIBITED = 2, MACHINE_EXCLUSIVE_PROCESS = 3 }; /* the numbers of driver and NVML */
 
 static inline int machine_compute_mode(void) {

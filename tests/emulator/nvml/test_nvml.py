@@ -118,6 +118,26 @@ def test_devices_by_their_place_on_the_bus(stub: StubNvml) -> None:
             pynvml.nvmlDeviceGetHandleByPciBusId(bus)
 
 
+def test_what_a_device_is(stub: StubNvml) -> None:
+    stub.gpu("GPU-1", {"name": None, "compute.capability": None})
+    first, second = (pynvml.nvmlDeviceGetHandleByUUID(stub.gpu(uuid)) for uuid in ("GPU-1", "GPU-2"))
+    assert [pynvml.nvmlDeviceGetIndex(device) for device in (first, second)] == [0, 1]
+    assert pynvml.nvmlDeviceGetName(second) == "NVIDIA H100 80GB HBM3"
+    assert pynvml.nvmlDeviceGetCudaComputeCapability(second) == (9, 0)
+    short = ctypes.create_string_buffer(6)
+    assert stub.native.nvmlDeviceGetName(second, short, 6) == pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+    for asked in pynvml.nvmlDeviceGetName, pynvml.nvmlDeviceGetCudaComputeCapability:
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            asked(first)
+
+
+def test_an_instance_has_no_index_among_the_gpus(stub: StubNvml) -> None:
+    stub.gpu("GPU-1")
+    instance = pynvml.nvmlDeviceGetHandleByUUID(stub.gpu("MIG-1", {"mig.parent": "GPU-1"}))
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetIndex(instance)
+
+
 def test_devices_reach_each_other_without_links(stub: StubNvml) -> None:
     first, second = (pynvml.nvmlDeviceGetHandleByUUID(stub.gpu(uuid)) for uuid in ("GPU-1", "GPU-2"))
     read, nvlink = 0, 2  # nvidia-ml-py calls the first one (0,)
@@ -163,6 +183,10 @@ def test_without_values_the_emulated_machine_answers(machine: dict[str, str], mo
     with Worker(machine, "begin(1); data = ok(driver.cuMemAlloc(4 << 20))") as worker:
         uuid = worker.run("'GPU-' + str(__import__('uuid').UUID(bytes=ok(driver.cuDeviceGetUuid(1)).bytes))")
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        assert pynvml.nvmlDeviceGetIndex(handle) == 1
+        assert pynvml.nvmlDeviceGetName(handle) == worker.run(
+            "ok(driver.cuDeviceGetName(100, 1)).split(b'\\0')[0].decode()"
+        )
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)
         assert (info.total >> 20, info.used >> 20) == (32, 4)
         assert pynvml.nvmlDeviceGetComputeMode(handle) == pynvml.NVML_COMPUTEMODE_DEFAULT
@@ -173,6 +197,17 @@ def test_without_values_the_emulated_machine_answers(machine: dict[str, str], mo
         worker.kill()
     assert pynvml.nvmlDeviceGetMemoryInfo(handle).used == 0
     assert pynvml.nvmlDeviceGetComputeRunningProcesses(handle) == []
+
+
+@pytest.mark.parametrize("changed", ["", "16=132,75=9,76=2"])
+def test_the_emulated_machine_computes_as_its_driver_says(
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.setenv("EMULATOR_ATTRIBUTES", changed)
+    with Worker(machine | {"EMULATOR_ATTRIBUTES": changed}) as worker:
+        of_driver = worker.run("[ok(driver.cuDeviceGetAttribute(driver.CUdevice_attribute(i), 0)) for i in (75, 76)]")
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    assert [*pynvml.nvmlDeviceGetCudaComputeCapability(handle)] == of_driver == ([9, 2] if changed else [8, 0])
 
 
 @pytest.mark.parametrize("counted", [False, True])

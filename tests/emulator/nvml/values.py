@@ -13,6 +13,8 @@ import pynvml
 GIB = 1 << 30
 #: A GPU that can do everything.
 FULL: Mapping[str, object] = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "compute.capability": "9.0",
     "memory.total": 80 * GIB,
     "memory.used": 10 * GIB,
     "memory.reserved": GIB,

@@ -1,14 +1,11 @@
 /* What the emulated device is like: an A100 with compute capability 8.0, as NVIDIA's public documents describe it.  (With
- * 9.0 PyTorch would ask NVML about fabrics.)  What the driver does not offer is 0: textures, compression, clusters.
- *
- *   EMULATOR_ATTRIBUTES   values of another card, by the numbers of CUdevice_attribute: "16=132,81=227328" */
+ * 9.0 PyTorch would ask NVML about fabrics.)  What the driver does not offer is 0: textures, compression, clusters. */
 #include "extra.h"
 #include "stub.h"
-#include <stdio.h>
 
 static const struct { int attribute, value; } attributes[] = {
-  {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 8},
-  {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+  {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, MACHINE_MAJOR},
+  {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, MACHINE_MINOR},
   {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 108},
   {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
 
@@ -73,19 +70,11 @@ static const struct { int attribute, value; } attributes[] = {
   {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
 };
 
-static bool given(int attribute, int *value) {
-  int number;
-  for (const char *at = getenv("EMULATOR_ATTRIBUTES"); at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-    if (sscanf(at, "%d=%d", &number, value) == 2 && number == attribute) return true;
-  return false;
-}
-
 int stub_attribute(int attribute) {
-  int value;
-  if (given(attribute, &value)) return value;
+  int value = 0;
   for (unsigned i = 0; i < sizeof attributes / sizeof *attributes; i++)
-    if (attributes[i].attribute == attribute) return attributes[i].value;
-  return 0;
+    if (attributes[i].attribute == attribute) value = attributes[i].value;
+  return machine_attribute(attribute, value);
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {

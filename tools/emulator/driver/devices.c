@@ -30,7 +30,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
   ENTER(cuDeviceGetName);
   if (!name || length <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (!valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-  snprintf(name, (size_t)length, "Carpool emulated GPU");
+  snprintf(name, (size_t)length, MACHINE_NAME);
   return CUDA_SUCCESS;
 }
 

@@ -26,6 +26,23 @@ NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, "reasons")
 NUMBER(nvmlDeviceGetComputeMode, unsigned int, "compute.mode")
 NUMBER(nvmlDeviceGetGpuInstanceId, unsigned int, "mig.instance")
 
+API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
+{
+    char text[STUB_TEXT];
+    ENTER(device, "nvmlDeviceGetName");
+    if (!stub_text(device->uuid, "name", text))
+        return NVML_ERROR_NOT_SUPPORTED;
+    return snprintf(name, length, "%s", text) < (int) length ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
+    char text[STUB_TEXT];
+    ENTER(device, "nvmlDeviceGetCudaComputeCapability");
+    bool known = stub_text(device->uuid, "compute.capability", text);
+    return known && sscanf(text, "%d.%d", major, minor) == 2 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
 static nvmlReturn_t memory(nvmlDevice_t device, nvmlMemory_v2_t *all)
 {
     nvmlReturn_t result = stub_number(device, "memory.total", &all->total);

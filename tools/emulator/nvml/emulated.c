@@ -9,6 +9,7 @@
 #include <dirent.h>
 
 enum { HOLDERS = 32 };
+enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* the driver's CUdevice_attribute */
 
 struct use {
     unsigned long long total;
@@ -90,8 +91,10 @@ static void write_device(FILE *file, int device, size_t bytes, const struct use 
 {
     char uuid[MACHINE_UUID_TEXT];
     machine_uuid_text(device, uuid);
-    fprintf(file, "device=%s\nmemory.total=%zu\nmemory.used=%llu\ncompute.mode=%d\nprocess.compute=", uuid, bytes,
-            use->total, machine_compute_mode());
+    fprintf(file, "device=%s\nname=%s\ncompute.mode=%d\ncompute.capability=%d.%d\n", uuid, MACHINE_NAME,
+            machine_compute_mode(), machine_attribute(CAPABILITY_MAJOR, MACHINE_MAJOR),
+            machine_attribute(CAPABILITY_MINOR, MACHINE_MINOR));
+    fprintf(file, "memory.total=%zu\nmemory.used=%llu\nprocess.compute=", bytes, use->total);
     for (unsigned int i = 0; i < use->holders; i++)
         fprintf(file, "%s%d:%llu", i > 0 ? "," : "", use->holder[i].pid, use->holder[i].bytes);
     fprintf(file, "\n");

@@ -154,6 +154,17 @@ API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int
     return needed < (int) length ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
+/* Among the GPUs; an instance has its number among those of its GPU, which nobody has asked for yet. */
+API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+    char uuid[STUB_TEXT];
+    ENTER(device, "nvmlDeviceGetIndex");
+    for (*index = 0; numbered(NULL, *index, uuid); ++*index)
+        if (strcmp(uuid, device->uuid) == 0)
+            return NVML_SUCCESS;
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
 API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is)
 {
     char parent[STUB_TEXT];

@@ -12,7 +12,8 @@
      utilization.gpu, utilization.memory                 percent
      process.busy                                        PID:PERCENT,...  of the multiprocessors, newest sample
      power.usage, power.limit (mW)   energy (mJ)   temperature (degrees C)   clock.sm, clock.sm.max (MHz)   reasons (bits)
-     compute.mode (NVML's number)   mig.mode (0 or 1)   mig.parent (UUID) and mig.instance: this device is an instance
+     name   compute.capability (8.0)   compute.mode (NVML's number)
+     mig.mode (0 or 1)   mig.parent (UUID) and mig.instance: this device is an instance
      gpm.supported (0)   gpm.METRIC: value of that metric between any two samples   clock_ms: time of GPM samples
 
    For a device, or before the first one for all:
