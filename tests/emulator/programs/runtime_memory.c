@@ -24,11 +24,16 @@ static void pointers(void) {
   struct cudaPointerAttributes of;
   char *device = take(MIB), *host;
   CUdeviceptr managed;
+  void *seen = NULL;
   OK(cudaHostAlloc((void **)&host, MIB, 0));
   OK(cudaPointerGetAttributes(&of, device + 100));
   CHECK_THAT(of.type == cudaMemoryTypeDevice && of.device == 0 && of.devicePointer == device + 100 && !of.hostPointer);
   OK(cudaPointerGetAttributes(&of, host + 1));
   CHECK_THAT(of.type == cudaMemoryTypeHost && of.device == 0 && of.devicePointer == host + 1 && of.hostPointer == host + 1);
+  OK(cudaHostGetDevicePointer(&seen, host, 0));
+  CHECK_THAT(seen == host);
+  FAILS(cudaHostGetDevicePointer(NULL, host, 0), cudaErrorInvalidValue);
+  FAILS(cudaHostGetDevicePointer(&seen, pageable, 0), cudaErrorInvalidValue);
   CHECK_THAT(!cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
   OK(cudaPointerGetAttributes(&of, (void *)managed));
   CHECK_THAT(of.type == cudaMemoryTypeManaged && of.devicePointer == of.hostPointer);

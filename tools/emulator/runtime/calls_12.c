@@ -5,16 +5,6 @@
 cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *properties, int device) {
   WITH_DRIVER(runtime_properties(properties, device));
 }
-static int seen_from_device(void **on_device, void *memory, unsigned int flags) {
-  CUdeviceptr address = 0;
-  if (!on_device) return cudaErrorInvalidValue;
-  CUresult result = cuMemHostGetDevicePointer_v2(&address, memory, flags);
-  if (!result) *on_device = (void *)address;
-  return result;
-}
-cudaError_t cudaHostGetDevicePointer(void **on_device, void *memory, unsigned int flags) {
-  WITH_CONTEXT(seen_from_device(on_device, memory, flags));
-}
 cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                                         cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *count) {
   WITH_CONTEXT(cuStreamGetCaptureInfo_v2(stream, (CUstreamCaptureStatus *)status, (cuuint64_t *)id, graph, dependencies, count));

@@ -16,6 +16,16 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags) {
   WITH_CONTEXT(cuMemHostRegister_v2(memory, bytes, flags));
 }
 cudaError_t cudaHostUnregister(void *memory) { WITH_CONTEXT(cuMemHostUnregister(memory)); }
+static int seen_from_device(void **on_device, void *memory, unsigned int flags) {
+  CUdeviceptr address = 0;
+  if (!on_device) return cudaErrorInvalidValue;
+  CUresult result = cuMemHostGetDevicePointer_v2(&address, memory, flags);
+  if (!result) *on_device = (void *)address;
+  return result;
+}
+cudaError_t cudaHostGetDevicePointer(void **on_device, void *memory, unsigned int flags) {
+  WITH_CONTEXT(seen_from_device(on_device, memory, flags));
+}
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) { WITH_CONTEXT(cuMemGetInfo_v2(free_bytes, total)); }
 
 /* The driver answers zeros for what it does not know: memory of the host that nobody has registered. */

@@ -40,6 +40,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags);
 cudaError_t cudaHostUnregister(void *memory);
+cudaError_t cudaHostGetDevicePointer(void **on_device, void *memory, unsigned int flags);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory);
 cudaError_t cudaMallocAsync(void **memory, size_t bytes, cudaStream_t stream);
@@ -139,7 +140,6 @@ cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, enum cudaFuncAt
 /* calls_12.c, calls_13.c: what the versions have differently. */
 #if EMULATED_RUNTIME == 12
 cudaError_t cudaGetDeviceProperties_v2(struct cudaDeviceProp *properties, int device);
-cudaError_t cudaHostGetDevicePointer(void **on_device, void *memory, unsigned int flags);
 cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                                         cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *count);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
