@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.emulator.harness import Worker, WorkerError
-from tests.emulator.torch_imports import IMPORTS, LISTS, listed, torch_at_hand
+from tests.emulator.torch_imports import IMPORTS, LISTS, compiled, listed, torch_at_hand, torch_like
 from tools.emulator.libraries.elf import Import, SharedLibrary
 from tools.emulator.libraries.source import REFUSES, statement
 from tools.emulator.libraries.table import Line, Table, read_table, tables
@@ -43,8 +43,8 @@ def undecided(imports: dict[str, set[Import]]) -> list[str]:
 
 
 def test_every_line_is_needed() -> None:
-    """A line that no version of PyTorch with a list needs describes functions that nobody can test."""
-    names = {symbol.name for path in LISTS.glob("*.txt") for found in listed(path).values() for symbol in found}
+    """A line that no version of PyTorch, or extension, with a list needs describes functions that nobody can test."""
+    names = {symbol.name for path in LISTS.rglob("*.txt") for found in listed(path).values() for symbol in found}
     unused = [
         line.pattern
         for table in tables().values()
@@ -62,6 +62,12 @@ def test_imports_of_each_version_are_decided() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_imports_of_extensions_are_decided() -> None:
+    lists = sorted((LISTS / "extensions").glob("*.txt"))
+    assert lists
+    assert [undecided(listed(path)) for path in lists] == [[] for _ in lists]
+
+
 @pytest.mark.contents
 def test_the_list_is_of_the_torch_at_hand() -> None:
     """Of every version that an emulated GPU is made for there is a list."""
@@ -73,6 +79,21 @@ def test_the_list_is_of_the_torch_at_hand() -> None:
 def test_imports_are_read_from_the_files(torch_lib: Path) -> None:
     assert wanted(torch_lib) == IMPORTS
     assert versions(torch_lib) == {"cuda": (13, 0, 0), "cudnn": (9, 20, 0), "nccl": (2, 29, 7)}
+
+
+def test_imports_of_extensions_are_found_without_versions(tmp_path: Path) -> None:
+    """In libraries that need PyTorch's, and in no others."""
+    linked = Import("cublasCreate_v2", "libcublas.so.13", "libcublas.so.13")
+    lib, packages = torch_like(tmp_path, {"libcublas.so.13": {linked}}), tmp_path / "vllm"
+    packages.mkdir()
+    (packages / "script.so").write_text("INPUT(libreal.so)")
+    for name, function, *needed in (
+        ("_C", "cublasHgemm", f"-L{lib}", "-Wl,--no-as-needed", "-l:libtorch_cuda.so"),
+        ("other", "cublasSgemm_v2"),
+    ):
+        text = f"int {function}(void);\nvoid *imported = (void *){function};\n"
+        compiled(packages / f"{name}.abi3.so", text, *needed)
+    assert wanted(lib) == {"libcublas.so.13": {linked, Import("cublasHgemm")}}
 
 
 def test_a_folder_without_cuda_libraries_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""What an installation of PyTorch needs of NVIDIA's libraries, read from its files."""
+"""What an installation of PyTorch, with its extensions, needs of NVIDIA's libraries, read from its files."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tools.emulator.libraries.elf import Import, SharedLibrary
@@ -11,7 +13,7 @@ from tools.emulator.libraries.table import Table, tables
 
 
 def wanted(torch_lib: Path) -> dict[str, set[Import]]:
-    """By SONAME: the libraries with tables that those in this folder need, with what these import.
+    """By SONAME: the libraries with tables that those in this folder need, with what these and extensions import.
 
     Raises FileNotFoundError if the folder has no PyTorch for CUDA.
     """
@@ -22,7 +24,19 @@ def wanted(torch_lib: Path) -> dict[str, set[Import]]:
                 found[soname] |= {symbol for symbol in library.imports if is_of(symbol, soname, table)}
     if not found:
         raise FileNotFoundError(f"{torch_lib} has no library that needs CUDA's: is it torch/lib of a CUDA build?")
+    for extension in extensions(torch_lib.parents[1]):
+        for soname, imports in found.items():
+            imports |= {symbol for symbol in extension.imports if is_of(symbol, soname, known[stem_of(soname)])}
     return dict(found)
+
+
+def extensions(packages: Path) -> Iterator[SharedLibrary]:
+    """Libraries of other packages, such as vLLM, that call what PyTorch has loaded of NVIDIA's."""
+    for path in sorted(packages.rglob("*.so")):
+        with suppress(ValueError):  # no library for this machine
+            library = SharedLibrary(path)
+            if "libtorch_cuda.so" in library.needed and path.relative_to(packages).parts[0] != "torch":
+                yield library
 
 
 def is_of(symbol: Import, soname: str, table: Table) -> bool:
