@@ -109,7 +109,7 @@ def _key() -> str:
 def _sources() -> Iterator[Path]:
     yield from (path for path in EMULATOR.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     yield from (path for pattern in ("*/*.h", "*/*/*.h") for path in NATIVE.glob(pattern))
-    yield from (*LISTS.iterdir(), ALLOCATOR, NCCL)
+    yield from (*LISTS.rglob("*.txt"), ALLOCATOR, NCCL)
 
 
 if __name__ == "__main__":

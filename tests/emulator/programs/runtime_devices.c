@@ -129,6 +129,20 @@ static void sticky_error(void) {
   IS(cudaPeekAtLastError(), cudaErrorIllegalAddress);
 }
 
+/* Its memory goes with the context, and the next call has another one. */
+static void reset(void) {
+  size_t before, after, total;
+  CUcontext old, new;
+  OK(cudaMemGetInfo(&before, &total));
+  void *memory = take(4 * MIB);
+  CHECK_THAT(!cuCtxGetCurrent(&old));
+  OK(cudaDeviceReset());
+  CHECK_THAT(!cuCtxGetCurrent(&new) && !new);
+  OK(cudaMemGetInfo(&after, &total));
+  CHECK_THAT(after == before && !cuCtxGetCurrent(&new) && new && new != old);
+  FAILS(cudaFree(memory), cudaErrorInvalidValue);
+}
+
 int main(void) {
   before_the_driver();
   last_error();
@@ -138,6 +152,7 @@ int main(void) {
   entry_points();
   OK(cudaProfilerStart());
   OK(cudaProfilerStop());
+  reset();
   sticky_error();
   return 0;
 }

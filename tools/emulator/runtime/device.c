@@ -1,5 +1,5 @@
 /* Devices and contexts.  A thread that has made no context current uses the primary one of its device, which the process
- * retains when it is first needed and never releases. */
+ * retains when it is first needed and never releases, but for cudaDeviceReset. */
 #include "internal.h"
 
 static __thread int thread_device; /* where the thread has no context yet */
@@ -64,6 +64,15 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
   *version = RUNTIME_VERSION;
   return cudaSuccess;
 }
+/* The next call has a new context. */
+static int reset(void) {
+  int result = device_now(&thread_device);
+  if (result) return result;
+  __atomic_store_n(&primary[thread_device], NULL, __ATOMIC_RELEASE);
+  result = cuDevicePrimaryCtxReset_v2(thread_device);
+  return result ? result : (int)cuCtxSetCurrent(NULL);
+}
+cudaError_t cudaDeviceReset(void) { WITH_DRIVER(reset()); }
 cudaError_t cudaDeviceSynchronize(void) { WITH_CONTEXT(cuCtxSynchronize()); }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
   WITH_DRIVER(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
