@@ -172,7 +172,8 @@ def test_engines_that_may_have_all_the_time(scenario: Scenario) -> None:
     scenario.device("host0", 1000)
     engine(scenario, 1)
     train(scenario, 2)
-    serving(scenario, 1, 2)
+    busy(scenario, 1)
+    assert paused(scenario, 2) == [GrantTurn(1, 1)], "and is not asked for it"
     assert scenario.at(3_600_000).last == []
 
 

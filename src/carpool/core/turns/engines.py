@@ -57,14 +57,20 @@ def end_recess(state: State, device: Device, job: Job) -> None:
         state.touch_device(device.spec.id)
 
 
-def due_us(state: State, lane: Lane, holder: Job, rival: Job) -> Micros:
-    """Return when an engine that computes gives way to ``rival``."""
+def due_us(state: State, lane: Lane, holder: Job, rival: Job) -> Micros | None:
+    """Return when an engine that computes gives way to ``rival``: after a quantum with its memory back, or later.
+
+    None: it need not.
+    """
     device, share = state.devices[lane.device], state.settings.service_share_ppm
+    least_us = lane.turn_us + holder.restoring_us + _quantum_us(state, device)
     if holder.rests:
         at_once = rival.serves and not rival.rests and ready(rival)
-        return state.now if at_once else lane.turn_us + _quantum_us(state, device)
+        return state.now if at_once else least_us
+    if share >= PPM:
+        return None
     left = _most_us(share) - device.engine_debt_us
-    return device.engine_debt_at_us + left * PPM // max(1, PPM - share)
+    return max(least_us, device.engine_debt_at_us + left * PPM // (PPM - share))
 
 
 def _quantum_us(state: State, device: Device) -> Micros:
