@@ -8,7 +8,7 @@ from carpool.core import events
 from carpool.core.commands import Command, GrantTurn, Offload, PauseTurn, RequestYield, WatchIdle
 from carpool.core.events import IllegalTransition
 from carpool.core.model import Cause, Oversubscribe, Service, Settings
-from tests.core.scenario import P, Scenario, estimate
+from tests.core.scenario import P, Scenario, estimate, started
 from tests.core.service_steps import MS, paused, train, worker
 
 ENGINE = Service(engine=True)
@@ -202,6 +202,14 @@ def test_an_engine_that_is_known_not_to_fit_beside_training_starts(scenario: Sce
     scenario.start(2, service=ENGINE, estimate=estimate(700, 100))
     assert scenario.ask(2, P, 700) == [RequestYield(1)]
     assert scenario.release(1, 100) == [Offload(1)]
+
+
+def test_engines_of_known_sizes_need_not_fit_together() -> None:
+    """A third one does not, in whichever lane of the others."""
+    scenario = Scenario(Settings(policy="pack"))
+    scenario.device("host0", 1000, oversubscribe=Oversubscribe.AUTO)
+    for job, size in enumerate((400, 400, 800), 1):
+        assert started(scenario.submit(job, service=ENGINE, estimate=estimate(size, 50))) == [job]
 
 
 def test_only_engines_have_requests(scenario: Scenario) -> None:

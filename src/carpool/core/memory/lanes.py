@@ -61,7 +61,8 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
     2. The smallest lane of the same owner with room for E, if P is free.
     3. The smallest lane of the same owner that can grow to E.
     4. On a device that may be oversubscribed: any of these places that the job fits into together with the largest job
-       of each other lane of its sort.  Nothing is reserved for it there: it gets its memory when others have left.
+       of each other lane beside which it computes.  Nothing is reserved for it there: it gets its memory when others
+       have left.
 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
@@ -104,10 +105,10 @@ def _crowded_place(
 ) -> Place | Refusal:
     """Find a place where the job takes turns with others for memory: every lane's next job fits.
 
-    Services and other jobs take turns anyhow, so that only lanes of the job's sort have to fit together.
+    Only lanes with which it may compute at the same time count.
     """
-    beside_it = (lane for lane in device.lanes if state.lanes[lane].serves == job.serves)
-    largest = {lane: largest_job(state, state.lanes[lane]) for lane in beside_it}
+    lanes = map(state.lanes.__getitem__, device.lanes)
+    largest = {lane.id: largest_job(state, lane) if _beside(state, job, lane) else 0 for lane in lanes}
     usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
     if another and need.total + sum(largest.values()) <= usable:
         return Place(None, NOTHING, crowded=True)
@@ -116,6 +117,11 @@ def _crowded_place(
         if max(need.total, largest[lane.id]) + others <= usable:
             return Place(lane.id, NOTHING, crowded=True)
     return partial(_no_room, state, device, need, own[-1].size if own else None)
+
+
+def _beside(state: State, job: Job, lane: Lane) -> bool:
+    """Whether a job may compute beside those of a lane: services and other jobs take turns, and so may engines."""
+    return job.serves == lane.serves and not any(each.is_engine for each in (job, *map(state.jobs.__getitem__, lane.jobs)))
 
 
 def expected(job: Job) -> Memory:
