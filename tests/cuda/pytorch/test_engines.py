@@ -75,7 +75,7 @@ def answers_alone(environment: Mapping[str, str], seed: int) -> list[str]:
 
 
 @pytest.mark.nightly("a minute of PyTorch", stays=STAYS)
-@pytest.mark.parametrize("at_once", [True, False], ids=["in the same second", "one after the other"])
+@pytest.mark.parametrize("at_once", [True, False], ids=["at-once", "one-after-the-other"])
 def test_engines_behind_a_front_that_each_fill_the_device(
     daemons: Daemons, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:

@@ -61,8 +61,8 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
     2. The smallest lane of the same owner with room for E, if P is free.
     3. The smallest lane of the same owner that can grow to E.
     4. On a device that may be oversubscribed: any of these places that the job fits into together with the largest job
-       of each other lane beside which it computes.  Nothing is reserved for it there: it gets its memory when others
-       have left.
+       of each other lane beside which it computes; engines take turns with all.  Nothing is reserved for it there: it
+       gets its memory when others have left.
 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
@@ -103,10 +103,7 @@ def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: boo
 def _crowded_place(
     state: State, device: Device, job: Job, need: Memory, own: list[Lane], another: bool, beside: int
 ) -> Place | Refusal:
-    """Find a place where the job takes turns with others for memory: every lane's next job fits.
-
-    Only lanes with which it may compute at the same time count.
-    """
+    """Find a place where the job takes turns with others for memory: every lane's next job fits."""
     lanes = map(state.lanes.__getitem__, device.lanes)
     largest = {lane.id: largest_job(state, lane) if _beside(state, job, lane) else 0 for lane in lanes}
     usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
@@ -120,8 +117,8 @@ def _crowded_place(
 
 
 def _beside(state: State, job: Job, lane: Lane) -> bool:
-    """Whether a job may compute beside those of a lane: services and other jobs take turns, and so may engines."""
-    return job.serves == lane.serves and not any(each.is_engine for each in (job, *map(state.jobs.__getitem__, lane.jobs)))
+    """Whether a job has to fit beside those of a lane: engines take turns with all others."""
+    return not any(each.is_engine for each in (job, *map(state.jobs.__getitem__, lane.jobs)))
 
 
 def expected(job: Job) -> Memory:
@@ -131,10 +128,16 @@ def expected(job: Job) -> Memory:
     return join(join(needed(job), job.reserved), NOTHING if job.measured else job.estimate)
 
 
-def largest_job(state: State, lane: Lane) -> int:
-    """Bytes that the lane's next job may need at most, beside what is never moved."""
-    jobs = (state.jobs[number] for number in lane.jobs)
-    return max((expected(job).total - pinned(job) for job in jobs), default=0)
+def largest_job(state: State, lane: Lane, beside: Job | None = None) -> int:
+    """Bytes that the lane's next job may need at most, in all or ``beside`` a job; without what is never moved."""
+    jobs = map(state.jobs.__getitem__, lane.jobs)
+    together = (job for job in jobs if beside is None or not _take_turns(job, beside))
+    return max((expected(job).total - pinned(job) for job in together), default=0)
+
+
+def _take_turns(one: Job, other: Job) -> bool:
+    """Whether one is an engine, whose requests pause the other, which is no service: these need not fit together."""
+    return one.serves != other.serves and (one.is_engine or other.is_engine)
 
 
 def pinned(job: Job) -> int:
