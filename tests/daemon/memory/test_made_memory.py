@@ -95,3 +95,11 @@ async def test_what_jobs_have_made_counts_within_their_grants(rig: Rig, client: 
     made(client, 60 * MIB)
     grant(rig, client, 40 * MIB, 0)
     assert (rig.memory.supply.made("cuda0"), rig.memory.supply.made("cuda1")) == (40 * MIB, 0)
+
+
+async def test_what_a_job_claims_to_have_made_hides_no_other_memory(rig: Rig, client: Client) -> None:
+    """What lies in its device buffer, it has not made."""
+    client.seat.set("handles", 10 * MIB)
+    grant(rig, client, 40 * MIB, 0)
+    made(client, 40 * MIB)
+    assert rig.memory.supply.made("cuda0") == 10 * MIB

@@ -160,6 +160,19 @@ async def test_a_job_of_which_something_is_missing_is_not_taken_over(
     assert "cannot be taken over" in caplog.text
 
 
+async def test_what_a_job_claims_to_make_itself_is_missing_to_nobody_else(rig: Rig, other: Rig) -> None:
+    """Its word is believed: it gets no memory for that, and its limit is the ledger's."""
+    client, _ = resident(rig)
+    kept = dict(client.kept)
+    del kept[f"bank:cuda0:1:{32 * MIB}:{8 * MIB}"]
+    client.seat.set("handles", 1 << 50)
+    again = adopt(rig, other, client, kept)
+    assert again is not None and again.job.granted.persistent == 40 * MIB
+    assert other.device.used_bytes() == (32 + 36) * MIB
+    client.seat.set("made", 1 << 50)
+    assert other.memory.supply.made("cuda0") <= 40 * MIB
+
+
 async def test_a_process_whose_seat_was_taken_back_before_its_shim_heard_of_that_ends_no_job(
     rig: Rig, other: Rig
 ) -> None:

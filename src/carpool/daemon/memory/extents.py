@@ -103,9 +103,9 @@ class Supply:
             job.cuts.pop((_CLASSES[packet.b], packet.a, packet.c), None)
 
     def made(self, device: DeviceId) -> int:
-        """Return the bytes of a device that jobs have made themselves, within their grants."""
+        """Return the bytes of a device that jobs have made themselves, of the parts of grants beside their buffers."""
         jobs = (job for job in self._jobs.live.values() if job.device == device and job.seated is not None)
-        return sum(min(job.attached.seat.get("made"), job.granted.persistent) for job in jobs)
+        return sum(min(job.attached.seat.get("made"), _beside_buffer(job)) for job in jobs if job.attached.extents)
 
     def _device(self, job: JobRecord) -> DeviceBackend:
         assert job.device is not None
@@ -207,6 +207,11 @@ def _needed(job: JobRecord) -> int:
     """
     seat = job.attached.seat
     return max(job.granted.persistent - seat.get("handles"), seat.get("stored") if is_out(job) else 0, 0)
+
+
+def _beside_buffer(job: JobRecord) -> int:
+    """Return the bytes of the job's persistent grant for which it has been sent no extents."""
+    return max(0, job.granted.persistent - job.pieces[P].end)
 
 
 def _unmade(job: JobRecord) -> int:
