@@ -55,8 +55,8 @@ def test_made_memory_outlives_the_daemon(daemons: Daemons, bare: Bare) -> None:
 def test_made_memory_counts_for_the_host_store(daemons: Daemons) -> None:
     """A restarted daemon, too, moves no second job out where there is host memory for one."""
     daemon = daemons(f"cuda:0:{CAPACITY}MiB", options=["--store=36MiB"])
-    first, one = daemon.submit(TWO[0], meet=True, **HINTS), daemon.meeting.arrive(1)
-    second, other = daemon.submit(TWO[1], meet=True, **HINTS), daemon.meeting.arrive(1)  # the first one's has left
+    first, one = daemon.submit(TWO[0], meet=True), daemon.meeting.arrive(1)
+    second, other = daemon.submit(TWO[1], meet=True), daemon.meeting.arrive(1)  # the first one's has left
     daemon.kill()
     daemon.start()
     third = daemon.submit("maker --seed 3", meet=True)

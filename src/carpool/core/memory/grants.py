@@ -193,7 +193,7 @@ def measured(state: State, job: Job) -> None:
 
 def pinned_engines(state: State, device: Device) -> list[Job]:
     """Return the engines whose memory stays on the device because they are pinned."""
-    jobs = (state.jobs[number] for number in sorted(device.jobs))
+    jobs = (state.jobs[number] for number in sorted(device.excluding))
     return [job for job in jobs if job.is_pinned and not job.paused and job.reserved.persistent]
 
 
