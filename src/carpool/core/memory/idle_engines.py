@@ -40,7 +40,7 @@ def end(state: State, leaving: Collection[Job], missing: int) -> None:
 
 
 def may_end(job: Job) -> bool:
-    """Whether nobody would miss the job's process before the next request."""
+    """Whether the job is an engine that can end now: its front starts it again with the next request."""
     able = job.served and not job.is_pinned and job.stop_asked_us is None and job.phase is JobPhase.RUNNING
     return able and job.rests and not (job.wanted or job.holds or job.pending)
 

@@ -151,7 +151,7 @@ class Job:
     stays_us: Micros = 0  # it came back at a price: it stays while it wants to compute and has attained less than this
     restoring_us: Micros = 0  # so long it takes at the beginning of its next turn, or took in the present one
     unmovable_us: Micros = 0  # it could not be offloaded; not to be tried again before
-    immovable: str | None = None  # why its memory cannot be offloaded, whoever wants it
+    immovable: str | None = None  # why its memory cannot be offloaded at all
     kept: int = 0  # bytes of the host store that are kept for it
     # Turns
     turn: Turn = IDLE
