@@ -14,6 +14,7 @@ from carpool.sim.model.job_specs import attempt_of, spec_of
 from carpool.sim.model.options import Options, Timeslice
 from carpool.sim.model.served_models import Services
 from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.services.engines import EngineJobs
 from carpool.sim.services.workers import ServiceJobs
 from carpool.sim.whole_devices.jobs import WholeDeviceJobs
 
@@ -36,7 +37,7 @@ class Scene:
         self._arrival: Micros | None = None  # when the next job arrives
         self._look_ahead()
         self._numbers = len(jobs)
-        self._services: ServiceJobs | None = None
+        self._services: list[ServiceJobs | EngineJobs] = []
         self._devices: dict[DeviceId, int] = {f"gpu{number}": number for number in range(options.devices)}
         self.ledger = Ledger(jobs, options)
         whole = options.settings.allocation is Allocation.DEVICES
@@ -47,19 +48,28 @@ class Scene:
             self._serve(options, self._jobs, options.services)
 
     def _serve(self, options: Options, jobs: LaneJobs, services: Services) -> None:
-        """Add the workers of services, numbered after the jobs of the trace.
+        """Add the workers of services, numbered after the jobs of the trace, and engines, numbered as they start.
 
-        Commands that concern workers are passed to them only.
+        Commands that concern one of them are passed to it only.
         """
         names, first = tuple(self._devices), self._numbers + 1
-        workers = ServiceJobs(self, self.ledger, options, names, jobs.devices, services, first)
-        self._numbers += len(names) * services.workers
-        self._services = workers
+        if services.models:
+            self._services.append(ServiceJobs(self, self.ledger, options, names, jobs.devices, services, first))
+            self._numbers += len(names) * services.workers
+        if services.engines:
+            devices = dict(zip(names, jobs.devices, strict=True))
+            self._services.append(
+                EngineJobs(self, self.ledger, options, devices, services.engines, self._next_number)
+            )
 
         def execute(command: Command) -> None:
-            (workers if workers.concerns(command) else jobs).execute(command)
+            next((one for one in self._services if one.concerns(command)), jobs).execute(command)
 
         self.execute = execute
+
+    def _next_number(self) -> JobId:
+        self._numbers += 1
+        return self._numbers
 
     def begin(self) -> None:
         """Add the devices, and begin."""
@@ -69,8 +79,8 @@ class Scene:
         for name in self._devices:
             self.post(DeviceAdded(DeviceSpec(name, memory, oversubscribe=mode, sharing=sharing)))
         self._jobs.begin()
-        if self._services is not None:
-            self._services.begin()
+        for services in self._services:
+            services.begin()
 
     def next(self) -> Micros | None:
         """Return the time of the next event of a job, or the next arrival; None if there is none."""
@@ -114,6 +124,5 @@ class Scene:
         if result.attempts - result.recoveries > self._options.retries:
             return False
         result.attempts += 1
-        self._numbers += 1
-        self.plan(self.now, self._submit, self._numbers, place, False)
+        self.plan(self.now, self._submit, self._next_number(), place, False)
         return True

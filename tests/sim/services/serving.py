@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from carpool.core.commands import Command
 from carpool.core.events import Event
@@ -11,6 +12,7 @@ from carpool.core.model import Micros, Settings
 from carpool.sim.driver import Simulation
 from carpool.sim.model.options import Options, check_options
 from carpool.sim.model.result import Result
+from carpool.sim.model.served_engines import EngineRequest, EngineResult, ServedEngine
 from carpool.sim.model.served_models import ModelResult, ServedModel, Services, ServicesResult
 from carpool.sim.model.trace_job import TraceJob
 
@@ -20,6 +22,14 @@ FIRST = 677  # microseconds until the first of them is there: 10 and 4 MB / 6 GB
 ALL = 15 * 10 + 10 * MS
 
 Story = list[tuple[Micros, Event | Command]]
+
+
+class FiniteStory(list[tuple[Micros, Event | Command]]):
+    """Breaks off a simulation that does not end."""
+
+    def append(self, told: tuple[Micros, Event | Command]) -> None:
+        assert len(self) < 20_000, f"no end: {self[-20:]}"
+        super().append(told)
 
 
 class CheckedSimulation(Simulation):
@@ -52,6 +62,21 @@ def serve(
 def of_services(result: Result) -> ServicesResult:
     assert result.services is not None
     return result.services
+
+
+def engine(at: Sequence[float] = (0,), prompt: float = 30, tokens: int = 1, **more: Any) -> ServedEngine:
+    """Requests that are alike, each token 5 ms; times in milliseconds, but for those of ``more``."""
+    asked = tuple(EngineRequest(round(time * MS), round(prompt * MS), tokens) for time in at)
+    return ServedEngine(**{"name": "e", "requests": asked, "token_us": 5 * MS, **more})
+
+
+def serve_engines(*engines: ServedEngine, **more: Any) -> Result:
+    """Simulate engines, beside what else `serve` takes."""
+    return serve(services=Services((), engines=engines), **more)
+
+
+def engine_books(result: Result) -> list[EngineResult]:
+    return of_services(result).engines
 
 
 def books(result: Result) -> list[ModelResult]:

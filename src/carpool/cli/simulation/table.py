@@ -14,7 +14,9 @@ from carpool.protocol.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from carpool.sim.results.summary import Summary
-    from carpool.sim.services.summary import ServedSummary, ServicesSummary
+    from carpool.sim.services.summary import EngineSummary, ServedSummary, ServicesSummary
+
+    Found = Sequence[tuple[str, ServicesSummary]]
 
 COLUMNS = (
     TableColumn("POLICY"),
@@ -37,6 +39,18 @@ SERVED = (
     TableColumn("BATCHES", gives_way=2),
     TableColumn("COPIES"),
     TableColumn("COPIED", gives_way=3),
+)
+ENGINES = (
+    TableColumn("TTFT P50"),
+    TableColumn("P99"),
+    TableColumn("TPOT P50"),
+    TableColumn("P99"),
+    TableColumn("ANSWER P50", gives_way=1),
+    TableColumn("P99"),
+    TableColumn("REQUESTS"),
+    TableColumn("TOKENS/S", gives_way=2),
+    TableColumn("STARTS", gives_way=4),
+    TableColumn("MOVED", gives_way=3),
 )
 
 
@@ -65,16 +79,44 @@ def _row(summary: Summary) -> tuple[str, ...]:
 
 
 def _served(summaries: Sequence[Summary], output: Output) -> list[str]:
-    """Return the table of services: by model for one policy; for several policies, all models together."""
+    """Return the tables of models and of engines: each for one policy; for several policies, all of them together."""
     found = [(each.policy, each.services) for each in summaries if each.services is not None]
     if not found:
         return []
+    models = _models(found, output) if found[0][1].models else []
+    engines = _engines(found, output) if found[0][1].engines else []
+    notes = [line for name, services in found for line in _beside(escaped(name), services)]
+    return [*models, *engines, *output.wrapped(notes)]
+
+
+def _models(found: Found, output: Output) -> list[str]:
     first, rows = "POLICY", [(name, *_requests(services.all)) for name, services in found]
     if len(found) == 1:
         services = found[0][1]
         first, rows = "MODEL", [(each.model or "all", *_requests(each)) for each in (*services.models, services.all)]
-    notes = [line for name, services in found for line in _beside(escaped(name), services)]
-    return [*output.table((TableColumn(first), *SERVED), rows), *output.wrapped(notes)]
+    return output.table((TableColumn(first), *SERVED), rows)
+
+
+def _engines(found: Found, output: Output) -> list[str]:
+    first, rows = "POLICY", [(name, *_answers(services.engines[-1])) for name, services in found]
+    if len(found) == 1:
+        first, rows = "ENGINE", [(escaped(each.engine or "all"), *_answers(each)) for each in found[0][1].engines]
+    return output.table((TableColumn(first), *ENGINES), rows)
+
+
+def _answers(engine: EngineSummary) -> tuple[str, ...]:
+    return (
+        _latency(engine.first_token_p50_s),
+        _latency(engine.first_token_p99_s),
+        _latency(engine.token_p50_s),
+        _latency(engine.token_p99_s),
+        _latency(engine.p50_s),
+        _latency(engine.p99_s),
+        str(engine.requests),
+        f"{engine.tokens_per_s:,.1f}",
+        str(engine.starts),
+        format_size(round(engine.moved_gib * GIB)),
+    )
 
 
 def _requests(served: ServedSummary) -> tuple[str, ...]:
@@ -103,9 +145,12 @@ def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
             f"{name}: jobs computed in {services.jobs_share:.1%} of the time that services left, paused"
             f" {plural(services.jobs_pauses, 'time')}, and took {services.jobs_slowdown:.2f} times as long as alone"
         )
+    engines = services.engines[-1:]
     for count, what in (
         (services.all.refused, "the queue was full"),
         (services.all.failed, "not enough memory"),
+        (sum(each.refused for each in engines), "the engine had too many"),
+        (sum(each.failed for each in engines), "the engine could not start, or ended"),
     ):
         if count:
             yield f"{name}: {plural(count, 'request')} refused: {what}"

@@ -146,7 +146,7 @@ class LaneJobs:
         """End an attempt: free its turn and its memory, and record its figures."""
         if job.holds:
             self._turns.leave_turn(job)
-        self._device(job).holds_memory(job, Memory(), self._driver.now)
+        self._device(job).holds_memory(job.number, Memory(), self._driver.now)
         self._device(job).parts(job, self._driver.now)
         result = job.result
         result.service_us += job.held_us
@@ -204,7 +204,7 @@ class LaneJobs:
     def _grant_memory(self, command: commands.GrantMemory) -> None:
         job = self._jobs[command.job]
         job.limit = command.memory
-        self._device(job).holds_memory(job, command.memory, self._driver.now)
+        self._device(job).holds_memory(job.number, command.memory, self._driver.now)
         if command.answers is not None and command.answers is job.asked:
             job.asked = None
             self._turns.go_on(job)

@@ -117,11 +117,11 @@ class ModelledDevice:
             self._lanes[lane] = size
         _append(self._memory, now, self._bytes)
 
-    def holds_memory(self, job: SeatedJob, memory: Memory, now: Micros) -> None:
+    def holds_memory(self, job: JobId, memory: Memory, now: Micros) -> None:
         """Set the job's limits; its ephemeral memory belongs to its lane."""
-        before = self._persistent.pop(job.number, 0)
+        before = self._persistent.pop(job, 0)
         if memory.persistent:
-            self._persistent[job.number] = memory.persistent
+            self._persistent[job] = memory.persistent
         if memory.persistent != before:
             self._bytes += memory.persistent - before
             _append(self._memory, now, self._bytes)

@@ -1,4 +1,4 @@
-"""The services beside a trace: models, when requests for them arrive, the workers for them, and the results."""
+"""The services beside a trace: models, when requests for them arrive, the workers for them, engines, and the results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 
 from carpool.core.model import MIB, JobId, Micros
 from carpool.sim.model.random_draws import SECOND, exponential
+from carpool.sim.model.served_engines import EngineResult, ServedEngine
 
 #: Size of a group in the live runtime.
 GROUP_BYTES = 4 * MIB
@@ -35,7 +36,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One front and its workers, all of one owner, the same number on every device."""
+    """One front and its workers, all of one owner, the same number on every device; and engines."""
 
     models: tuple[ServedModel, ...]
     workers: int = 3  # per device: one computes, the others have their weights copied meanwhile, or stand by
@@ -43,12 +44,13 @@ class Services:
     owner: JobId = 0
     group: int = GROUP_BYTES  # bytes that travel together; a model has groups of equal size, this one at most
     transfer_us: Micros = 10  # what a group's transfer costs beside its bytes
+    engines: tuple[ServedEngine, ...] = ()
 
 
 def check_services(services: Services, device_memory: int) -> None:
     """Check the services.  Raises ValueError that names the model and the rule."""
-    if not services.models:
-        raise ValueError("services need at least one model")
+    if not (services.models or services.engines):
+        raise ValueError("services need at least one model or engine")
     if services.workers < 1 or services.group < 1 or min(services.activations, services.transfer_us) < 0:
         raise ValueError("services need at least one worker per device, groups of at least a byte, and no less than 0")
     names = [model.name for model in services.models]
@@ -97,9 +99,10 @@ class ModelResult:
 
 @dataclass(slots=True)
 class ServicesResult:
-    """Models in the given order; times summed over all devices."""
+    """Models and engines in the given order; times summed over all devices."""
 
     models: list[ModelResult]
+    engines: list[EngineResult] = field(default_factory=list)
     ended_us: Micros = 0  # the last request was settled
     turns_us: Micros = 0  # services had their devices to themselves
     stalled_us: Micros = 0  # of that: waited for weights, or for memory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -10,6 +10,7 @@ from carpool.core.model import GIB, Outcome
 from carpool.core.stats import percentile_s
 from carpool.core.units import SECOND_US
 from carpool.sim.model.result import Result
+from carpool.sim.model.served_engines import EngineResult
 from carpool.sim.model.served_models import ModelResult, ServicesResult
 
 
@@ -32,11 +33,36 @@ class ServedSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSummary:
+    """Figures of one engine, or of all.  Times are of the answered requests; None: there are none.
+
+    First tokens and tokens are known of answers with a number of tokens.
+    """
+
+    engine: str | None  # None: all of them
+    requests: int
+    answered: int
+    refused: int  # because too many were there
+    failed: int  # its process could not start, or ended
+    first_token_p50_s: float | None  # from arrival to the first token
+    first_token_p99_s: float | None
+    token_p50_s: float | None  # mean time of an answer's further tokens
+    token_p99_s: float | None
+    p50_s: float | None  # from arrival to the last token
+    p99_s: float | None
+    tokens_per_s: float  # until the last request was settled
+    starts: int  # of its process
+    offloads: int  # times that its memory left the device
+    moved_gib: float  # out and back
+
+
+@dataclass(frozen=True, slots=True)
 class ServicesSummary:
     """Shares and times of all devices together, until the last request was settled."""
 
     all: ServedSummary
     models: tuple[ServedSummary, ...]  # as they were given
+    engines: tuple[EngineSummary, ...]  # in the order of their names' first appearance, and all of several
     turns: float  # share of the time in which services had their devices to themselves
     computing: float  # and of the time in which they computed; the difference is waiting for weights
     jobs_pauses: int  # of the trace's jobs
@@ -46,12 +72,13 @@ class ServicesSummary:
 
 def summarize_services(result: Result, services: ServicesResult) -> ServicesSummary:
     """Return the figures of each model and of all, while there were requests; rates are per second of that time."""
-    span_us = services.ended_us
+    span_us = max([services.ended_us, *(each.ended_us for each in services.engines)])
     alone = [job.jct_us / job.job.duration_us for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
     span = result.options.devices * span_us or 1
     return ServicesSummary(
         all=_served(None, services.models, span_us),
         models=tuple(_served(each.model.name, [each], span_us) for each in services.models),
+        engines=tuple(_engines(services.engines, span_us)),
         turns=services.turns_us / span,
         computing=(services.turns_us - services.stalled_us) / span,
         jobs_pauses=sum(job.pauses for job in result.jobs),
@@ -80,4 +107,40 @@ def _served(name: str | None, models: Sequence[ModelResult], span_us: int) -> Se
         batches=total("batches"),
         copies=total("copies"),
         copied_gib=total("copied_bytes") / GIB,
+    )
+
+
+def _engines(results: Sequence[EngineResult], span_us: int) -> Iterator[EngineSummary]:
+    names = dict.fromkeys(each.engine.name for each in results)
+    for name in names:
+        yield _engine(name, [each for each in results if each.engine.name == name], span_us)
+    if len(names) > 1:
+        yield _engine(None, results, span_us)
+
+
+def _engine(name: str | None, engines: Sequence[EngineResult], span_us: int) -> EngineSummary:
+    first, token, whole = (
+        sorted(time for each in engines for time in getattr(each, times))
+        for times in ("first_us", "token_us", "latencies_us")
+    )
+
+    def total(field: str) -> int:
+        return sum(map(attrgetter(field), engines))
+
+    return EngineSummary(
+        engine=name,
+        requests=total("settled"),
+        answered=len(whole),
+        refused=total("refused"),
+        failed=total("failed"),
+        first_token_p50_s=percentile_s(first, 50),
+        first_token_p99_s=percentile_s(first, 99),
+        token_p50_s=percentile_s(token, 50),
+        token_p99_s=percentile_s(token, 99),
+        p50_s=percentile_s(whole, 50),
+        p99_s=percentile_s(whole, 99),
+        tokens_per_s=total("tokens") * SECOND_US / span_us if span_us else 0.0,
+        starts=total("starts"),
+        offloads=total("offloads"),
+        moved_gib=total("moved_bytes") / GIB,
     )
