@@ -1,4 +1,4 @@
-"""Random services beside random jobs: the core never contradicts itself; nothing is lost, or computed at once."""
+"""Random services and engines beside random jobs: the core never contradicts itself; nothing is lost, or computed at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from carpool.core import commands, events
 from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
+from carpool.sim.model.served_engines import EngineRequest, EngineResult, ServedEngine
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
-from tests.sim.services.serving import MS, Story, books, model, of_services, serve
+from tests.sim.services.serving import MS, FiniteStory, Story, books, model, of_services, serve
 
 CAPACITY = 1000 * MIB
 LENGTH = 2_000 * MS
@@ -32,9 +33,26 @@ models = st.builds(
     max_queue=st.sampled_from([1, 100]),
     priority=st.integers(0, 2),
 )
+asked = st.builds(EngineRequest, st.integers(0, LENGTH), st.sampled_from([1, 9_000, 60_000]), st.sampled_from([0, 1, 9]))
+engines = st.builds(
+    ServedEngine,
+    name=st.sampled_from("ab"),
+    requests=st.lists(asked, max_size=8).map(lambda found: tuple(sorted(found))),
+    weights=megabytes,
+    cache=megabytes,
+    token_us=st.sampled_from([0, 700, 9_000]),
+    further_us=st.sampled_from([0, 300]),
+    most=st.sampled_from([1, 3, 64]),
+    start_us=st.sampled_from([0, 50_000]),
+    begin_us=st.sampled_from([None, 0, 300_000]),
+    end_us=st.sampled_from([0, 0, 900_000]),
+    ttl_us=st.sampled_from([None, 1, 200_000]),
+    owner=st.sampled_from([0, 7]),
+)
 served = st.builds(
     lambda found, **more: Services(tuple(replace(each, name=f"m{n}") for n, each in enumerate(found)), **more),
-    st.lists(models, min_size=1, max_size=4),
+    st.lists(models, max_size=4),
+    engines=st.lists(engines, min_size=1, max_size=3).map(tuple),
     workers=st.integers(1, 3),
     activations=st.sampled_from([0, 8, 100]).map(lambda number: number * MIB),
     owner=st.sampled_from([0, 7]),
@@ -79,12 +97,14 @@ options = st.builds(
 @settings(max_examples=examples(60, fewer=25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(services=served, jobs=traces(), chosen=options)
 def test_nothing_is_lost(services: Services, jobs: list[TraceJob], chosen: dict[str, object]) -> None:
-    story: Story = []
+    story = FiniteStory()
     result = serve(*services.models, jobs=jobs, services=services, story=story, **chosen)
     for each in books(result):
         assert each.settled == len(each.model.arrivals_us)
         assert all(latency >= each.model.compute_us for latency in each.latencies_us)
         assert each.copied_bytes == each.copies * each.model.weights
+    for engine in of_services(result).engines:
+        check_engine(engine)
     for job in result.jobs:
         plain = job.out_of_memory == 0
         assert job.outcome is Outcome.SUCCEEDED or not plain or job.job.persistent + job.job.ephemeral > CAPACITY
@@ -107,6 +127,17 @@ def test_what_a_service_was_given_for_the_turn_that_follows_is_not_taken_for_ano
         declare_memory=False,
     )
     assert [each.settled for each in books(result)] == [3, 1]
+
+
+def check_engine(found: EngineResult) -> None:
+    """Each request is settled once, none is faster than the engine alone."""
+    engine = found.engine
+    assert found.settled == len(engine.requests)
+    least = min((each.prompt_us for each in engine.requests), default=0)
+    assert all(time >= least for time in (*found.latencies_us, *found.first_us))
+    assert all(time >= engine.token_us for time in found.token_us)
+    assert len(found.token_us) <= len(found.first_us) <= len(found.latencies_us)
+    assert found.offloads * engine.memory * 2 >= found.moved_bytes
 
 
 def check_turns(story: Sequence[tuple[int, object]], jobs: set[int]) -> None:

@@ -30,7 +30,7 @@ class ServedEngine:
     start_us: Micros = 0  # from the start of its process, until it touches its device
     begin_us: Micros | None = None  # its process starts; None: with its first request
     end_us: Micros = 0  # its process ends no earlier
-    ttl_us: Micros | None = None  # its process ends after so long without requests; None: not
+    ttl_us: Micros | None = None  # its process ends after so long without requests; None: after the last one
     priority: int = 100  # larger is more; matters where the setting `serving` says so
     owner: JobId = 0
 

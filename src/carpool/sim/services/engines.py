@@ -103,6 +103,7 @@ class EngineFront:
             self._compute(self.process, request)
         if not self._in_flight:
             self._await_end(self._driver.now)
+            self._driver.plan(self._driver.now, self._end_if_done)
 
     def _answered(self, answers: Sequence[Answer]) -> None:
         now = self._driver.now
@@ -150,9 +151,10 @@ class EngineFront:
             self._end()
 
     def _end_if_done(self) -> None:
-        """End a process that has been kept for its time, unless there are requests, or some will come."""
-        over = 0 < self._engine.end_us <= self._driver.now
-        if over and not (self._coming or self._in_flight or self._busy):
+        """End a process that need not be kept longer, unless there are requests, or some will come."""
+        engine = self._engine
+        kept = engine.end_us > self._driver.now or (engine.ttl_us is not None and not engine.end_us)
+        if not (kept or self._coming or self._in_flight or self._busy):
             self._end()
 
     def _end(self) -> None:
