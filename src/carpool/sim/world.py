@@ -58,9 +58,7 @@ class Scene:
             self._numbers += len(names) * services.workers
         if services.engines:
             devices = dict(zip(names, jobs.devices, strict=True))
-            self._services.append(
-                EngineJobs(self, self.ledger, options, devices, services.engines, self._next_number)
-            )
+            self._services.append(EngineJobs(self, self.ledger, options, devices, services.engines, self._next_number))
 
         def execute(command: Command) -> None:
             next((one for one in self._services if one.concerns(command)), jobs).execute(command)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
+from carpool.cli.base.options_common import plural
 from carpool.cli.render.progress import Progress
 from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import writing
 from carpool.protocol.paths import expanded
 
 if TYPE_CHECKING:
+    from carpool.sim.model.served_engines import ServedEngine
     from carpool.sim.model.served_models import Services
     from carpool.sim.model.trace_job import TraceJob
+
+_REQUESTS = "each time with requests counts as one, which computes for as long as it did; a journal has no tokens"
 
 
 def check_source(wanted: Wanted) -> None:
@@ -50,17 +56,33 @@ def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
     return sorted(jobs, key=lambda job: job.submit_us)[: wanted.limit]
 
 
-def read_served(wanted: Wanted) -> Services | None:
-    """Return the services beside the jobs, or None.  Raises Problem."""
+def read_served(wanted: Wanted, home: Path) -> Services | None:
+    """Return the services beside the jobs, with the engines of a journal, or None.  Raises Problem."""
+    from carpool.sim.model.served_models import Services
     from carpool.sim.services.toml_file import read_services
     from carpool.sim.traces import TraceError
 
-    if wanted.services is None:
-        return None
     try:
-        return read_services(wanted.services)
+        named = None if wanted.services is None else read_services(wanted.services)
+        recorded = _engines(wanted, home)
     except TraceError as error:
         raise Problem(Exit.FAILED, "services", str(error)) from error
+    if not recorded:
+        return named
+    found = named or Services(())
+    return dataclasses.replace(found, engines=(*found.engines, *recorded))
+
+
+def _engines(wanted: Wanted, home: Path) -> Sequence[ServedEngine]:
+    """Return the engines of a journal, with a note about them on standard error."""
+    from carpool.sim.traces import read_engines
+
+    if wanted.journal is None:
+        return ()
+    found = read_engines(journal_path(wanted, home), wanted.since_us or 0)
+    if found:
+        print(f"{plural(len(found), 'run')} of engines: {_REQUESTS}", file=sys.stderr)
+    return found
 
 
 def _generated(wanted: Wanted) -> tuple[list[TraceJob], list[str]]:

@@ -1,4 +1,4 @@
-"""The services beside a trace: models, when requests for them arrive, the workers for them, engines, and the results."""
+"""The services beside a trace: models and engines, requests for them, the workers of models, and the results."""
 
 from __future__ import annotations
 

@@ -223,9 +223,7 @@ class EngineJobs:
         self._driver.post(Submitted(number, spec_of(front.result.engine, self._declared)))
 
     def _process(self, front: EngineFront, number: JobId) -> EngineProcess:
-        process = EngineProcess(
-            self._driver, self._devices, self._books, front.result, number, self._rates, front.hear
-        )
+        process = EngineProcess(self._driver, self._devices, self._books, front.result, number, self._rates, front.hear)
         self._processes[number] = front, process
         return process
 

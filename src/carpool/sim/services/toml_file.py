@@ -164,9 +164,7 @@ def _require(path: Path, place: str, table: Table, keys: Sequence[str]) -> None:
         raise TraceError.at(path, place, f"{', '.join(missing)} is missing")
 
 
-def _arrivals(
-    path: Path, place: str, values: dict[str, Any], until_us: Micros | None, seed: int
-) -> tuple[Micros, ...]:
+def _arrivals(path: Path, place: str, values: dict[str, Any], until_us: Micros | None, seed: int) -> tuple[Micros, ...]:
     """Take the arrivals out of the values of a table."""
     per_second, arrivals = values.pop("rate", None), values.pop("arrivals_us", None)
     if (per_second is None) == (arrivals is None):

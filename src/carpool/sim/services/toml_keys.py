@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from carpool.core.model import Micros
 from carpool.sim.traces.columns import positive, seconds
 from carpool.sim.traces.files import TraceError, quoted
-from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, whole
+from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes
 
 Table = Mapping[str, Any]
 

@@ -26,6 +26,10 @@ VERSION = 1  # the newest known version of the journal
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
   ephemeral_bytes FROM jobs WHERE submitted_us >= ? ORDER BY submitted_us, id"""
+_FIRST = """SELECT min(max(submitted_us, :since)) FROM jobs WHERE started_us IS NOT NULL AND CASE
+  WHEN json_extract(spec, '$.engine') THEN coalesce(ended_us >= :since, 1)
+  ELSE json_extract(spec, '$.service') IS NULL AND phase = 'ended' AND ended_us IS NOT NULL AND submitted_us >= :since
+  END"""
 _STARTUPS = """SELECT job, max(now_us) - min(now_us) FROM (
     SELECT job, kind, min(now_us) AS now_us FROM events WHERE kind IN ('StartJob', 'Attached') GROUP BY job, kind
   ) GROUP BY job HAVING count(*) = 2"""
@@ -34,7 +38,7 @@ _NOT_THEIRS = (
     "only root and the user who runs the daemon may read its journal; `carpool dashboard` simulates jobs that the"
     " daemon shows you"
 )
-#: Reasons for which jobs are left out: of one job, of several.
+#: Reasons for which jobs are left out: of one job, of several.  Engines are read by `journal_engines`.
 _LEFT_OUT = {
     "never ran": "never ran",
     "has not ended": "have not ended",
@@ -52,9 +56,21 @@ def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list
     connection = open_journal(path)
     with closing(connection):
         try:
-            return _jobs(path, connection.execute(_JOBS, (since_us,)), dict(connection.execute(_STARTUPS).fetchall()))
+            first = first_us(connection, since_us)
+            return _jobs(path, connection.execute(_JOBS, (since_us,)), first, startups(connection))
         except sqlite3.Error as error:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
+
+
+def first_us(connection: sqlite3.Connection, since_us: Micros) -> Micros | None:
+    """Return when the trace begins, by the wall clock: with its first job or engine; None: there is none."""
+    found: Micros | None = connection.execute(_FIRST, {"since": since_us}).fetchone()[0]
+    return found
+
+
+def startups(connection: sqlite3.Connection) -> dict[int, Micros]:
+    """Return how long the jobs of which that is known took from their start to their seat."""
+    return dict(connection.execute(_STARTUPS).fetchall())
 
 
 def open_journal(path: Path) -> sqlite3.Connection:
@@ -67,20 +83,21 @@ def open_journal(path: Path) -> sqlite3.Connection:
     try:
         connection = _open(file)
     except sqlite3.Error as error:
-        raise _damaged(file, error) from None
+        raise damaged(file, error) from None
     try:
         connection.row_factory = sqlite3.Row
         _check_version(file, connection)
     except sqlite3.Error as error:
         connection.close()
-        raise _damaged(file, error) from None
+        raise damaged(file, error) from None
     except TraceError:
         connection.close()
         raise
     return connection
 
 
-def _damaged(file: Path, error: sqlite3.Error) -> TraceError:
+def damaged(file: Path, error: sqlite3.Error) -> TraceError:
+    """Return the error for a file that SQLite cannot read."""
     return TraceError.at(file, "", f"this is not a journal of Carpool, or it is damaged ({error})")
 
 
@@ -101,7 +118,9 @@ def _check_version(file: Path, connection: sqlite3.Connection) -> None:
         raise TraceError.at(file, "", text)
 
 
-def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) -> tuple[list[TraceJob], list[str]]:
+def _jobs(
+    file: Path, rows: Iterable[sqlite3.Row], first: Micros | None, startups: dict[int, Micros]
+) -> tuple[list[TraceJob], list[str]]:
     kept: list[sqlite3.Row] = []
     skipped: Counter[str] = Counter()
     for row in rows:
@@ -110,10 +129,9 @@ def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) 
         if not reason:
             kept.append(row)
     notes = [_skipped(skipped[one], one, many) for one, many in _LEFT_OUT.items() if skipped[one]]
-    if not kept:
+    if first is None:
         detail = f" ({'; '.join(notes)})" if notes else ""
         raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
-    first = kept[0]["submitted_us"]
     if any(json.loads(row["spec"]).get("after") for row in kept):
         notes.insert(0, _FREE)
     return [_job(row, first, startups.get(row["id"], 0)) for row in kept], [_LENGTHS, *notes]
@@ -121,7 +139,10 @@ def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) 
 
 def _left_out(row: sqlite3.Row) -> str:
     """Return why a job is left out, a key of `_LEFT_OUT`; empty if it is not."""
-    if json.loads(row["spec"]).get("service") is not None:
+    spec = json.loads(row["spec"])
+    if spec.get("engine"):
+        return "is an engine"
+    if spec.get("service") is not None:
         return "is a worker of models"
     if row["phase"] != "ended" or row["ended_us"] is None:
         return "has not ended"

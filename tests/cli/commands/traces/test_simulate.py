@@ -158,6 +158,7 @@ def test_the_jobs_of_a_journal_share_devices_as_they_did(
     asked: list[Options], trace: Path, monkeypatch: pytest.MonkeyPatch, policies: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("carpool.sim.traces.read_journal", lambda path, since: read_trace_with_notes(trace, "csv"))
+    monkeypatch.setattr("carpool.sim.traces.read_engines", lambda path, since: [])
     named = [word for policy in policies for word in ("--policy", policy)]
     assert main(["simulate", "--from-journal", "--devices", "2", *named]) == 0
     assert {options.settings.allocation for options in asked} == {Allocation.LANES}

@@ -56,7 +56,7 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
     "--services",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file of models that are served beside the jobs, or without jobs; needs lanes.",
+    help="TOML file of models and engines that are served beside the jobs, or without jobs; needs lanes.",
 )
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
 @click.option("--save-trace", type=OUTPUT_FILE, help="Write the jobs as a trace in CSV.")
@@ -190,7 +190,7 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     source.check_source(wanted)
     if wanted.verify:
         return run.verify(source.journal_path(wanted, home), as_json)
-    chosen = choices.all_options(wanted, source.read_served(wanted))
+    chosen = choices.all_options(wanted, source.read_served(wanted, home))
     outputs.check_outputs(wanted)
     jobs = source.read_jobs(wanted, home)
     choices.check_estimator(wanted, jobs)
