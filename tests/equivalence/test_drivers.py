@@ -25,6 +25,7 @@ from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options, Timeslice, core_settings
+from carpool.sim.model.served_engines import EngineRequest, ServedEngine
 from carpool.sim.model.served_models import ServedModel, Services, poisson_us
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.whole_devices.allocator import machine_for
@@ -208,6 +209,32 @@ async def test_services(policy: str, serving: Serving, seconds: int, tmp_path: P
     options = Options(2, settings, 4 * GIB, services=served(serving, seconds), switch_cost_us=2000)
     kinds = {kind for _, kind, _ in await agree(lane_jobs(4, 30), options, tmp_path)}
     assert {"PlaceWeights", "DropWeights", "PauseTurn", "TurnPaused", "Offload", "Offloaded"} <= kinds
+
+
+def engines(seed: int) -> tuple[ServedEngine, ...]:
+    """Of which two fit together at most; requests come in bursts, and each engine starts and ends several times."""
+    draw = random.Random(seed)
+    times = [sorted(draw.randrange(8_000_000) for _ in range(20)) for _ in range(3)]
+    return tuple(
+        ServedEngine(
+            str(number),
+            tuple(EngineRequest(at, draw.randrange(1, 200_000), draw.randrange(1, 30)) for at in each),
+            *(600 * MIB, 900 * MIB, 6000, 1000),
+            start_us=100_000,
+            ttl_us=700_000,
+            owner=1,
+        )
+        for number, each in enumerate(times)
+    )
+
+
+@pytest.mark.parametrize("policy", ["fair", "tq"])
+async def test_engines(policy: str, tmp_path: Path) -> None:
+    """Beside jobs and models, whose memory leaves for theirs."""
+    services = replace(served(1, 7), engines=engines(1))
+    options = Options(1, Settings(policy=policy), 4 * GIB, services=services, switch_cost_us=2000)
+    kinds = {kind for _, kind, _ in await agree(lane_jobs(4, 20), options, tmp_path)}
+    assert {"ServiceBusy", "WatchIdle", "Offload", "Offloaded", "RequestYield"} <= kinds
 
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "srsf", "las", "fair"])

@@ -10,7 +10,9 @@ from carpool.sim.model.served_engines import EngineRequest
 from carpool.sim.services.engine_work import EngineWork
 
 
-def computed(requests: list[EngineRequest], token_us: Micros, further_us: Micros) -> dict[EngineRequest, tuple[int, int]]:
+def computed(
+    requests: list[EngineRequest], token_us: Micros, further_us: Micros
+) -> dict[EngineRequest, tuple[int, int]]:
     """When each request had its first token and its last, in an engine that always computes."""
     work, now, found = EngineWork(token_us, further_us), 0, {}
     coming = sorted(requests, reverse=True)
@@ -30,7 +32,9 @@ def computed(requests: list[EngineRequest], token_us: Micros, further_us: Micros
     return found
 
 
-def by_tokens(requests: list[EngineRequest], token_us: Micros, further_us: Micros) -> dict[EngineRequest, tuple[int, int]]:
+def by_tokens(
+    requests: list[EngineRequest], token_us: Micros, further_us: Micros
+) -> dict[EngineRequest, tuple[int, int]]:
     """The same, one token at a time."""
     coming, running, found, now = sorted(requests), [], {}, 0
     while coming or running:

@@ -1,4 +1,4 @@
-"""Random services and engines beside random jobs: the core never contradicts itself; nothing is lost, or computed at once."""
+"""Random services and engines beside jobs: the core never contradicts itself; nothing is lost, or computed at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carpool.sim.model.served_engines import EngineRequest, EngineResult, Served
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
-from tests.sim.services.serving import MS, FiniteStory, Story, books, model, of_services, serve
+from tests.sim.services.serving import MS, FiniteStory, books, model, of_services, serve
 
 CAPACITY = 1000 * MIB
 LENGTH = 2_000 * MS
@@ -33,7 +33,9 @@ models = st.builds(
     max_queue=st.sampled_from([1, 100]),
     priority=st.integers(0, 2),
 )
-asked = st.builds(EngineRequest, st.integers(0, LENGTH), st.sampled_from([1, 9_000, 60_000]), st.sampled_from([0, 1, 9]))
+asked = st.builds(
+    EngineRequest, st.integers(0, LENGTH), st.sampled_from([1, 9_000, 60_000]), st.sampled_from([0, 1, 9])
+)
 engines = st.builds(
     ServedEngine,
     name=st.sampled_from("ab"),
