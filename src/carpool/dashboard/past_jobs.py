@@ -33,6 +33,8 @@ SHOWN = (
     "this user may not read the daemon's journal, so the jobs are those that the daemon shows this user: others' jobs"
     " may be left out, and the time that each job took to start counts as none"
 )
+NO_JOBS = "no job that was submitted in that time, and that this user may see, has run and ended"
+ENGINES = "engines are left out: when they had requests is in the journal only"
 T = TypeVar("T")
 
 
@@ -63,8 +65,11 @@ async def past_jobs(home: Home, hours: float, directory: Path) -> PastJobs:
             text = f"the daemon of {home.root} does not answer: {error}"
             raise WhatIfError(502, "daemon_away", text, "carpool up starts one") from None
     trace = directory / "jobs.csv"
-    _write(trace, jobs)
-    return PastJobs([str(trace)], policy, devices, [SHOWN])
+    trained = [job for job in jobs if not job.engine]
+    if not trained:
+        raise WhatIfError(409, "no_jobs", NO_JOBS, "ask for more hours")
+    _write(trace, trained)
+    return PastJobs([str(trace)], policy, devices, [SHOWN, *([ENGINES] if len(trained) < len(jobs) else [])])
 
 
 async def _get(session: aiohttp.ClientSession, path: str, kind: type[T], **query: str) -> T:
@@ -90,8 +95,7 @@ async def _ended(session: aiohttp.ClientSession, since_us: int) -> list[JobInfo]
             break
         query["before"] = str(page[0].id)
     if not found:
-        text = "no job that was submitted in that time, and that this user may see, has run and ended"
-        raise WhatIfError(409, "no_jobs", text, "ask for more hours")
+        raise WhatIfError(409, "no_jobs", NO_JOBS, "ask for more hours")
     return sorted(found, key=lambda job: (job.submitted_us, job.id))[-MOST_JOBS:]
 
 

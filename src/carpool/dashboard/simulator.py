@@ -76,6 +76,19 @@ STEPS = 1000
 Run = tuple[int, int, int]
 
 
+class EngineFigures(msgspec.Struct, frozen=True):
+    """Of an engine, or (the last of several) of all."""
+
+    p50_s: float | None
+    p99_s: float | None
+
+
+class ServedFigures(msgspec.Struct, frozen=True):
+    """Of all services."""
+
+    engines: list[EngineFigures]
+
+
 class SimulatedFigures(msgspec.Struct, frozen=True):
     """The fields of a row of `carpool simulate --json` that are used."""
 
@@ -87,6 +100,7 @@ class SimulatedFigures(msgspec.Struct, frozen=True):
     avg_waiting_s: float | None
     makespan_s: float
     utilization: float
+    services: ServedFigures | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,20 @@ def _about(past: PastJobs, run: WhatIfRun) -> list[str]:
 
 
 def _figures(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
+    return _of_jobs(row) | _of_engines(row)
+
+
+def _of_engines(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
+    if row.services is None or not row.services.engines:
+        return {}
+    engines = row.services.engines[-1]
+    return {
+        "engines_p50": WhatIfFigure(engines.p50_s, "s", "of engines: half of the requests were answered so soon"),
+        "engines_p99": WhatIfFigure(engines.p99_s, "s", "of engines: 99 % of the requests were answered so soon"),
+    }
+
+
+def _of_jobs(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
     return {
         "mean_jct": WhatIfFigure(row.avg_jct_s, "s", "from submission to end, on average"),
         "p95_jct": WhatIfFigure(row.p95_jct_s, "s", "95 % of the jobs have ended so soon after their submission"),
