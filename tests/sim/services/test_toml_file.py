@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
+from carpool.sim.model.served_engines import EngineRequest, ServedEngine
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.services.toml_file import read_services
 from carpool.sim.traces.files import TraceError
@@ -111,3 +112,39 @@ def test_the_first_mistake_is_named(tmp_path: Path, text: str, message: str) -> 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="it cannot be read"):
         read_services(tmp_path / "none.toml")
+
+
+ENGINE = """[[engine]]
+name = "e"
+weights_mib = 1
+prompt_token_ms = 0.5
+token_ms = 8
+"""
+ALIKE = "prompt_tokens = 10\ntokens = 3\narrivals_s = [2, 1]\n"
+
+
+def test_engines(tmp_path: Path) -> None:
+    more = "cache_mib = 2\nfurther_ms = 1\nstart_s = 3\nttl_s = 4\npreload = true\nmax_in_flight = 5\npriority = 6\n"
+    (found,) = read(tmp_path, "owner = 7\n" + ENGINE + more + ALIKE).engines
+    asked = EngineRequest(1_000_000, 5000, 3), EngineRequest(2_000_000, 5000, 3)
+    sizes, times = {"weights": MIB, "cache": 2 * MIB}, {"token_us": 8000, "further_us": 1000, "start_us": 3_000_000}
+    rest = {"ttl_us": 4_000_000, "begin_us": 0, "most": 5, "priority": 6, "owner": 7}
+    assert found == ServedEngine("e", asked, **sizes, **times, **rest)
+    (each,) = read(tmp_path, ENGINE + "requests = [[2, 1, 4], [0.5, 20, 1]]").engines
+    assert each.requests == (EngineRequest(500_000, 10_000, 1), EngineRequest(2_000_000, 500, 4))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (ENGINE, "engine 1: say prompt_tokens and tokens, or the requests one by one"),
+        (ENGINE + ALIKE + "requests = [[1, 1, 1]]", "requests says it all; remove "),
+        (ENGINE + "requests = [[1, 1]]", r"it must be a list of \[second, prompt tokens, tokens\]"),
+        (ENGINE + ALIKE + "preload = 1", "preload is .*; it must be true or false"),
+        (ENGINE.replace("token_ms = 8\n", "") + ALIKE, "engine 1: token_ms is missing"),
+        (ENGINE + ALIKE + ENGINE + ALIKE, 'two engines have the name "e"'),
+    ],
+)
+def test_engines_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read(tmp_path, text)

@@ -96,3 +96,27 @@ def test_a_mistake_in_the_file(capsys: pytest.CaptureFixture[str], served: Path)
     served.write_text(SERVED.replace("rate", "rat"), encoding="utf-8")
     assert main(["simulate", "--services", str(served)]) == 1
     assert 'model 1: unknown key "rat"; did you mean rate' in capsys.readouterr().err
+
+
+ENGINES = """[[engine]]
+name = "llama"
+weights_mib = 60
+prompt_token_ms = 1
+token_ms = 5
+requests = [[0.5, 30, 11], [1, 30, 11]]
+"""
+
+
+def test_engines(capsys: pytest.CaptureFixture[str], tmp_path: Path, trace: Path) -> None:
+    path = tmp_path / "engines.toml"
+    path.write_text(ENGINES, encoding="utf-8")
+    common = ["simulate", str(trace), "--services", str(path)]
+    assert main([*common, "--lanes"]) == 0
+    header, row = [
+        line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(("ENGINE", "llama"))
+    ]
+    assert header[:4] == ["ENGINE", "TTFT", "P50", "P99"] and row[:3] == ["llama", "35.2", "ms"]
+    assert main([*common, *POLICIES, "--json"]) == 0
+    for found in json.loads(capsys.readouterr().out):
+        (engine,) = found["services"]["engines"]
+        assert (engine["requests"], engine["token_p50_s"], engine["starts"]) == (2, 0.005, 1)
