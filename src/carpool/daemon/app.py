@@ -200,6 +200,7 @@ class Daemon:
             present=parts.checkpoint_jobs.allocating,
             uses=lambda device: uses_of(self.jobs, device),
             shares=lambda device: parts.secondary.shares(device) + parts.memory.supply.made(device),
+            returning=parts.memory.supply.returning,
         )
         listeners = Listeners(parts.memory.driver.measured, (ungated.look, busy.heard), self.core.post)
         return TelemetryService(self.devices, uses, listeners, self.options.telemetry_us, self.history)

@@ -242,10 +242,10 @@ async def test_a_job_that_answers_each_cut_in_time_lives(rig: Rig, client: Clien
         mapped.drain()
         grant(rig, client, 0, 0)
         rig.do(commands.ResizeLane(1, 0))
-        assert client.job.cuts
+        assert client.job.cuts and rig.memory.supply.returning("cuda0") and not rig.memory.supply.returning("cuda1")
         await asyncio.sleep(0.05)
         mapped.answer()
-        assert not client.job.cuts
+        assert not client.job.cuts and not rig.memory.supply.returning("cuda0")
     assert signals.sent == [] and client.job.fault is None
 
 

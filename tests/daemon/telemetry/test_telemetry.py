@@ -96,7 +96,9 @@ class Watched(TelemetryService):
 async def running(gpu: StandInGpu | None = None, **options: Any) -> AsyncIterator[Watched]:
     device = cast(DeviceBackend, gpu or StandInGpu())
     roots = options.pop("roots", {os.getpid(): CARPOOL})
-    uses = DeviceUses(lambda: roots, **{name: options.pop(name) for name in ("present",) if name in options})
+    uses = DeviceUses(
+        lambda: roots, **{name: options.pop(name) for name in ("present", "returning") if name in options}
+    )
     interval_us = options.pop("interval_us", INTERVAL_US)
     telemetry = Watched({"cuda0": device}, uses, Listeners(**options), interval_us)
     telemetry.round = asyncio.Event()
@@ -214,6 +216,33 @@ async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml
         os.close(end)
         await telemetry.until_foreign(10 * GIB)
         assert told == [0], "from before"
+
+
+async def test_memory_that_jobs_still_have_to_unmap_is_not_of_others(stub: StubNvml) -> None:
+    """Given back, it stays in use until the process that had it has unmapped it, whose answer may take long."""
+    told: list[int] = []
+    device, answered, again = StandInGpu(granted=40 * GIB), threading.Event(), threading.Event()
+    stub.gpu("GPU-1", {"memory.used": 50 * GIB})
+
+    def heard(_device: str, _sample: Sample) -> None:
+        if again.is_set() and telemetry._asked["cuda0"] == 0:
+            stub.gpu("GPU-1", {"memory.used": 10 * GIB})
+
+    listeners: dict[str, Any] = {"foreign": lambda _, size, *rest: told.append(size), "samples": (heard,)}
+    async with running(device, returning=lambda _: not answered.is_set(), **listeners) as telemetry:
+        device.granted = 0
+        for _ in range(3):
+            await telemetry.until_foreign(50 * GIB)
+        assert told == []
+        device.granted = 40 * GIB
+        answered.set()
+        await telemetry.until_foreign(10 * GIB)
+        await telemetry.until(lambda info: told == [0])
+        again.set()
+        device.granted = 0
+        await telemetry.until(lambda info: info.used_bytes == 10 * GIB)
+        await telemetry.until_foreign(10 * GIB)
+    assert told == [0], "the first sample after that tells nothing"
 
 
 async def test_processes_are_shown_with_their_jobs(stub: StubNvml) -> None:

@@ -102,6 +102,10 @@ class Supply:
         if packet.b < len(_CLASSES):
             job.cuts.pop((_CLASSES[packet.b], packet.a, packet.c), None)
 
+    def returning(self, device: DeviceId) -> bool:
+        """Return whether a job of a device has not yet released what has been cut."""
+        return any(job.cuts for job in self._jobs.live.values() if job.device == device)
+
     def made(self, device: DeviceId) -> int:
         """Return the bytes of a device that jobs have made themselves, of the parts of grants beside their buffers."""
         jobs = (job for job in self._jobs.live.values() if job.device == device and job.seated is not None)

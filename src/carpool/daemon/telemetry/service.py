@@ -41,13 +41,14 @@ class DeviceUses:
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``present``: checkpoint jobs on a device; ``shares``: bytes of a device that secondary processes have, or jobs have
-    made themselves within their grants.
+    made themselves within their grants.  ``returning``: whether jobs of a device still map memory that was given back.
     """
 
     roots: Callable[[], Roots]
     present: Present = lambda device: NOBODY
     uses: Uses = lambda device: ()
     shares: Callable[[DeviceId], int] = lambda device: 0
+    returning: Callable[[DeviceId], bool] = lambda device: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class TelemetryService:
         self._foreign: dict[DeviceId, tuple[int, int, int]] = {}
         # Bytes of lanes and banks, and jobs with memory of their own, at the time when the next sample was requested.
         self._asked: dict[DeviceId, int] = {}
+        self._given_back: set[DeviceId] = set()  # devices of which less was managed then than at the request before
         self._checkpoint_jobs: dict[DeviceId, Allocating] = {}
         self._failures: dict[DeviceId, str] = {}
         self._workers: list[tuple[ReaderThread, list[DeviceBackend]]] = []
@@ -133,7 +135,11 @@ class TelemetryService:
             for device in devices
         ]
         worker.ask(targets, self._uses.roots())
-        self._asked |= {target.device: target.used_bytes for target in targets}
+        for target in targets:
+            self._given_back.discard(target.device)
+            if target.used_bytes < self._asked.get(target.device, 0) or self._uses.returning(target.device):
+                self._given_back.add(target.device)
+            self._asked[target.device] = target.used_bytes
         self._checkpoint_jobs |= {target.device: self._uses.present(target.device) for target in targets}
 
     def state(self, device: DeviceId) -> WindowState:
@@ -209,9 +215,14 @@ class TelemetryService:
             log.info("%s is measured again", device)
 
     def _tell_foreign(self, device: DeviceBackend, sample: Sample) -> None:
-        """Report unmanaged memory; the last report stays if the size is unknown or lanes changed meanwhile."""
+        """Report unmanaged memory; the last report stays if the size is unknown or lanes changed meanwhile.
+
+        Memory given back just before the sample may have been in use still: its job's process had to unmap it.
+        """
         granted = self._granted(device)
         if device.kind == "host" or sample.free_bytes is None or granted != self._asked[device.id]:
+            return
+        if device.id in self._given_back:
             return
         known = self._of_guests(device.id, sample)
         if known is None:
