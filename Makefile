@@ -35,6 +35,8 @@ EMULATED := .venv-emulated
 ENGINES := .venv-engines
 EMULATED_OLDER := .venv-emulated-2.11
 EMULATED_OLDEST := .venv-emulated-2.6
+#: vLLM's CUDA wheel, by hand.
+EMULATED_VLLM := .venv-vllm-cuda
 #: What runs on the older one, too.
 OLDER_TESTS := tests/emulator/pytorch tests/gpu_check/test_rehearsals.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
 OLDEST_TESTS := $(addprefix tests/cuda/pytorch/test_,training.py modes.py) tests/emulator/test_libraries.py
@@ -51,7 +53,7 @@ NATIVE_SOURCES := $(filter-out src/native/tests/% src/native/bench/% src/native/
 PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs src/carpool
 BENCH_PROGRAMS := $(patsubst src/native/bench/%.c,src/native/bench/build/%,$(wildcard src/native/bench/*.c))
 
-.PHONY: help setup native ray engines emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray engines emulated-gpu vllm-cuda pytest-vllm nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -115,8 +117,16 @@ endef
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED),requirements/emulated.lock))
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements/emulated-2.11.lock))
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements/emulated-2.6.lock))
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_VLLM),requirements/vllm-cuda.lock))
 
 emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: tools/emulator/run -- python train.py
+
+# torchvision's reader of images brings libraries of NVIDIA's along; torchvision does without.
+vllm-cuda: setup $(EMULATED_VLLM)/.stamp-libraries  ## vLLM's CUDA wheel for emulated GPUs (0.9 GB of downloads, once), by hand
+	rm -rf $(EMULATED_VLLM)/lib/python3*/site-packages/torchvision.libs $(EMULATED_VLLM)/lib/python3*/site-packages/torchvision/image.so
+
+pytest-vllm: vllm-cuda  ## its test, by hand
+	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_VLLM) $(BIN)/python -m pytest --slack $(SLACK) --tier all -q tests/cuda/pytorch/test_vllm.py
 
 nvidia-wheels: setup  ## NVIDIA's own libraries in build/nvidia, for tests that only load them (1.4 GB of downloads, once)
 	$(BIN)/python -m tests.vendor.wheels
@@ -239,6 +249,7 @@ lock: $(RELEASE)/.stamp  ## write requirements/*.lock anew, after a change in re
 	grep -hvE '^(torch==|-r )' requirements/carpool.txt requirements/dev.txt requirements/torch.txt | $(LOCK) -o requirements/dev.lock -
 	$(LOCK) -o requirements/ray.lock requirements/ray.txt
 	$(LOCK) -o requirements/engines.lock requirements/engines.txt
+	$(LOCK) -o requirements/vllm-cuda.lock requirements/vllm-cuda.txt
 	$(LOCK) -o requirements/release.lock requirements/release.txt
 
 # --- things to look at ------------------------------------------------------------------------------------------------

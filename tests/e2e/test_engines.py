@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.live import Workload
 
 Answers = dict[str, str]
-Table = dict[str, str | list[str]]  # of the file of engines
+Table = dict[str, str | bool | list[str]]  # of the file of engines
 LLM = Path(__file__).parents[2] / "tools" / "demo" / "programs" / "llm.py"
 CACHE_MIB = 24
 KNOWN = {"persistent_bytes": CACHE_MIB << 20, "ephemeral_bytes": 4 << 20}
