@@ -21,7 +21,10 @@ __attribute__((constructor)) static void read_environment(void) {
 void emulator_null_work(const char *name) {
   count++;
   if (!results || computing) return;
-  fprintf(stderr, "emulated GPU: %s computes nothing, and no operator that is recomputed has asked for it\n", name);
+  fprintf(stderr,
+          "emulated GPU: %s computes nothing, and no operator that is recomputed has asked for it: use PyTorch's own "
+          "operators instead of kernels made by Triton or by extensions, or EMULATOR_RESULTS=0, with which no kernel computes\n",
+          name);
   abort();
 }
 
