@@ -17,6 +17,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "build" / "parts"
@@ -51,6 +55,12 @@ TIERS: dict[str, tuple[Part, ...]] = {
         *STATIC,
     ),
     "versions": (Part("torch-2.11", "pytest-older"), Part("torch-2.6", "pytest-oldest")),
+    "engines": (Part("engines", "pytest-engines"),),
+}
+#: The tiers that run by hand, and the titles of their dated pages.
+BY_HAND = {
+    "versions": "Other versions of PyTorch on the emulated GPU",
+    "engines": "Servers of language models beside training",
 }
 
 
@@ -167,14 +177,35 @@ def still_to_run(parts: Iterable[Part]) -> list[Part]:
     return todo
 
 
-def write_result(found: Iterable[Record], directory: Path = RESULTS) -> Path:
+def figures(tier: str) -> list[str]:
+    """What the tests of a tier that runs by hand have recorded as properties, and which were skipped."""
+    from xml.etree import ElementTree
+
+    if not _report(tier).exists():
+        return []
+    cases = ElementTree.parse(_report(tier)).iter("testcase")
+    return [f"{case.get('name')}: {_figures_of(case)}" for case in cases]
+
+
+def _report(tier: str) -> Path:
+    return ROOT / "build" / "reports" / f"{tier}.xml"
+
+
+def _figures_of(case: Element) -> str:
+    skipped = [f"skipped, {each.get('message')}" for each in case.iter("skipped")]
+    wrong = ["FAILED" for _ in (*case.iter("failure"), *case.iter("error"))]
+    found = [f"{each.get('name')} {each.get('value')}" for each in case.iter("property")]
+    return "; ".join([*skipped, *wrong, *found]) or "passed"
+
+
+def write_result(tier: str, found: Iterable[Record], directory: Path = RESULTS) -> Path:
     """A dated page with the machine: what runs by hand is known by it."""
     from benchmarks.machine import describe, slug
 
     machine = describe()
-    page = directory / f"{datetime.now().astimezone().date()}-{slug(str(machine['cpu']))}-versions.md"
-    lines = ["# Other versions of PyTorch on the emulated GPU", "", *map("- {}".format, sorted(map(str, found))), ""]
-    page.write_text("\n".join([*lines, *(f"- {name}: {value}" for name, value in machine.items()), ""]))
+    page = directory / f"{datetime.now().astimezone().date()}-{slug(str(machine['cpu']))}-{tier}.md"
+    lines = [*sorted(map(str, found)), *figures(tier), *(f"{name}: {value}" for name, value in machine.items())]
+    page.write_text("\n".join([f"# {BY_HAND[tier]}", "", *map("- {}".format, lines), ""]))
     return page
 
 
@@ -198,10 +229,13 @@ def main() -> int:
         listing()
         return 0
     parts = chosen(options.tier, options.parts)
-    found = run_all(parts if options.again or options.tier in ("check", "test") else still_to_run(parts))
+    parts = parts if options.again or options.tier in ("check", "test") else still_to_run(parts)
+    if options.tier in BY_HAND and parts:
+        _report(options.tier).unlink(missing_ok=True)
+    found = run_all(parts)
     print("\n".join(["", *map(str, sorted(found, key=lambda record: record.passed, reverse=True))]))
-    if options.tier == "versions":
-        print(f"written: {write_result(found)}")
+    if options.tier in BY_HAND:
+        print(f"written: {write_result(options.tier, found)}")
     return 0 if all(record.passed for record in found) else 1
 
 

@@ -79,9 +79,29 @@ def test_a_part_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 
 def test_what_runs_by_hand_leaves_a_dated_page(checkout: Path, tmp_path: Path) -> None:
-    page = parts.write_result([parts.run(GOOD)], tmp_path)
+    page = parts.write_result("versions", [parts.run(GOOD)], tmp_path)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-.+-versions\.md", page.name)
     assert "- first                   passed on" in page.read_text() and "- cores: " in page.read_text()
+
+
+REPORT = """<testsuites><testsuite>
+<testcase name="test[one]"><properties><property name="texts different" value="0 of 4"/></properties></testcase>
+<testcase name="test[other]"><skipped message="needs `make it`"/></testcase>
+<testcase name="test[third]"><failure message="no"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_the_page_has_what_tests_have_recorded(checkout: Path, tmp_path: Path) -> None:
+    report = checkout / "build" / "reports" / "engines.xml"
+    report.parent.mkdir(parents=True)
+    report.write_text(REPORT)
+    lines = parts.write_result("engines", [], tmp_path).read_text().splitlines()
+    assert lines[0] == "# Servers of language models beside training"
+    assert lines[2:5] == [
+        "- test[one]: texts different 0 of 4",
+        "- test[other]: skipped, needs `make it`",
+        "- test[third]: FAILED",
+    ]
 
 
 def test_each_folder_is_in_a_part_and_each_part_has_folders() -> None:
