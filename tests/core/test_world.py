@@ -371,9 +371,7 @@ class ServedHistories(SuspendedHistories):
         device=st.sampled_from(["host0", "host0", "host1"]),
         pinned=st.sampled_from([False, False, True]),
     )
-    def submit_engine(
-        self, program: Program, estimate: Estimate | None, owner: int, device: str, pinned: bool
-    ) -> None:
+    def submit_engine(self, program: Program, estimate: Estimate | None, owner: int, device: str, pinned: bool) -> None:
         service = Service(engine=True, pinned=pinned)
         self._submit(JobSpec(owner, device=device, estimate=estimate, service=service), program)
 
