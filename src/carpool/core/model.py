@@ -19,6 +19,8 @@ GIB = 1 << 30
 
 #: In place of a user who pauses a job: its process has been stopped (SIGSTOP, SIGTSTP), and its memory leaves as well.
 STOP_SIGNAL = "a stop signal"
+#: An engine keeps its turn for so long after its last request: the next one of the same client may be on its way.
+ENGINE_LINGER_US = 1000
 
 
 #: Why the memory of an engine stays on its device.

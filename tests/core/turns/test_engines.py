@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, GrantTurn, Offload, PauseTurn, RequestYield, WatchIdle
+from carpool.core.commands import Command, GrantMemory, GrantTurn, Offload, PauseTurn, RequestYield, WatchIdle
 from carpool.core.events import IllegalTransition
 from carpool.core.model import Cause, Oversubscribe, Service, Settings
 from tests.core.scenario import P, Scenario, estimate, started
@@ -202,6 +202,34 @@ def test_an_engine_that_is_known_not_to_fit_beside_training_starts(scenario: Sce
     scenario.start(2, service=ENGINE, estimate=estimate(700, 100))
     assert scenario.ask(2, P, 700) == [RequestYield(1)]
     assert scenario.release(1, 100) == [Offload(1)]
+
+
+def test_an_engine_loads_beside_one_that_is_always_busy(scenario: Scenario) -> None:
+    """In the time that is left to others, a quantum at a time."""
+    engine(scenario, 1)
+    busy(scenario, 1)
+    scenario.start(2, service=ENGINE)
+    assert scenario.want(2) == []
+    assert scenario.exactly_at(9000) == [RequestYield(1, forced=True)]
+    assert GrantTurn(1, 2) in gives_back(scenario, 1)
+    assert scenario.want(1) == []
+    assert scenario.exactly_at(9000 + QUANTUM) == [RequestYield(2, forced=True)]
+
+
+@pytest.mark.parametrize("service", [ENGINE, None], ids=["an engine", "training"])
+def test_memory_beside_an_engine_that_is_always_busy(scenario: Scenario, service: Service | None) -> None:
+    """It comes in the engine's recess, which lasts a quantum from the turn for which the engine's memory has left."""
+    engine(scenario, 1, persistent=700)
+    busy(scenario, 1)
+    scenario.start(2, service=service)
+    assert scenario.ask(2, P, 700) == []
+    assert scenario.exactly_at(9000) == [RequestYield(1, forced=True)]
+    assert gives_back(scenario, 1) == [Offload(1)]
+    assert scenario.want(1) == []
+    scenario.at(9300)
+    assert GrantMemory in map(type, scenario.send(events.Offloaded(1)))
+    assert GrantTurn in map(type, scenario.want(2))
+    assert RequestYield in map(type, scenario.exactly_at(9300 + QUANTUM))
 
 
 def test_engines_of_known_sizes_need_not_fit_together() -> None:

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from carpool.core import commands, events
-from carpool.core.model import Cause, Memory, Usage
+from carpool.core.model import ENGINE_LINGER_US, Cause, Memory, Usage
 from carpool.daemon.journal import schema
 from carpool.sim.model.served_engines import EngineRequest
-from carpool.sim.services.engines import LINGER_US
 from carpool.sim.traces import TraceError, read_engines, read_journal
 from tests.sim.traces.test_foreign import make_journal
 
@@ -53,8 +52,8 @@ def test_times_with_requests_are_requests_that_compute_for_as_long_as_it_had_tur
     path = journal(tmp_path, rows, [*answers, *later])
     (found,) = read_engines(path)
     assert found.requests == (
-        EngineRequest(250 * MS, 60 * MS - LINGER_US, 0),
-        EngineRequest(450 * MS, 40 * MS - LINGER_US, 0),
+        EngineRequest(250 * MS, 60 * MS - ENGINE_LINGER_US, 0),
+        EngineRequest(450 * MS, 40 * MS - ENGINE_LINGER_US, 0),
     )
     assert (found.name, found.priority, found.owner, found.cache) == ("llama", 70, 1000, 77)
     assert (found.begin_us, found.end_us, found.ttl_us) == (50 * MS, 850 * MS, None)
@@ -80,7 +79,7 @@ def test_a_restart_ends_a_time_with_requests(tmp_path: Path) -> None:
         *busy(1, 500 * MS, 520 * MS),
     ]
     (found,) = read_engines(journal(tmp_path, [engine_row()], told))
-    assert [(each.at_us, each.prompt_us) for each in found.requests] == [(100 * MS, 35 * MS), (400 * MS, 15 * MS)]
+    assert [(each.at_us, each.prompt_us) for each in found.requests] == [(100 * MS, 39 * MS), (400 * MS, 19 * MS)]
 
 
 def test_since_then(tmp_path: Path) -> None:

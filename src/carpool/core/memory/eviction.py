@@ -33,6 +33,7 @@ from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import order
+from carpool.core.turns.engines import in_recess
 
 #: A job keeps memory that others were evicted for this long, or until it has had its turn.
 PROMISE_US = 1_000_000
@@ -139,7 +140,7 @@ def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
         return False
     if job.id == waiter.id:
         return True
-    if job.turn_key is None or waiter.holds:
+    if job.turn_key is None or waiter.holds or _in_recess(state, job):
         return False
     if job.serves or waiter.serves:
         return order.computes_before(job, waiter)
@@ -148,6 +149,11 @@ def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
         return job.turn_key < waiter.turn_key
     view = lazy_view(state)
     return state.policy.turn_key(view, job_view(state, job)) < state.policy.turn_key(view, job_view(state, waiter))
+
+
+def _in_recess(state: State, job: Job) -> bool:
+    device = state.device_of(job)
+    return device is not None and in_recess(state, device, job)
 
 
 def ahead_of(state: State, job: Job) -> int | None:
@@ -270,8 +276,13 @@ def _held(state: State, device: Device, waiter: Job | None) -> list[Lane]:
     """Return the lanes in which other jobs compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
     kept = (None, device.exclusive_holder, None if waiter is None else waiter.id)
-    held = [lane for lane in lanes if lane.holder not in kept and not lane.serves]
+    held = [lane for lane in lanes if lane.holder not in kept and _gives_way(state, lane)]
     return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
+
+
+def _gives_way(state: State, lane: Lane) -> bool:
+    """Whether the holder lets others compute sooner or later, for which it need not be done."""
+    return not lane.serves or state.jobs[_holder(lane)].is_engine
 
 
 def _holder(lane: Lane) -> int:

@@ -25,6 +25,7 @@ from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
+from carpool.core.turns.engines import in_recess
 from carpool.core.turns.order import heads, touch_lanes
 
 
@@ -96,7 +97,7 @@ def _waiters(state: State, device: Device) -> list[Job]:
             ages[number] = min(sequence, ages.get(number, sequence))
     for number in [*heads(map(state.lanes.__getitem__, device.lanes)), *device.exclusive_jobs[:1]]:
         job = state.jobs[number]
-        if (job.offloaded or job.weights_unplaced) and job.turn_key is not None:
+        if (job.offloaded or job.weights_unplaced) and job.turn_key is not None and not in_recess(state, device, job):
             ages[number] = job.turn_key[2]
 
     def key(number: JobId) -> tuple[bool, bool, bool, bool, bool, int]:

@@ -130,8 +130,10 @@ class Device:
     exclusive_turn: JobId | None = None  # the one of these that has the whole device for its turn
     engine_debt_us: Micros = 0  # what engines have computed beyond their share: see `core.turns.engines` ...
     engine_debt_at_us: Micros = 0  # ... at this time
-    recess_until_us: Micros = 0  # before then no turn of an engine begins: other jobs have a quantum ...
-    recess_of: JobId | None = None  # ... this engine's; None: no engine's
+    recess_until_us: Micros = 0  # before then others have a quantum, and no turn of an engine begins ...
+    recess_of: JobId | None = None  # ... of this one, which has no requests; None: of none such
+    recess_of_busy: bool = False  # ... that has requests
+    recess_unused: bool = False  # no other job has begun a turn in it yet
     weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
     weight_bytes: int = 0  # of weights that are on the device
     weights_kept: int = 0  # of these: bytes that a service uses, or is to

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from carpool.core.model import ENGINE_LINGER_US
 from carpool.protocol.unix_http import ApiError, ClientError
 
 log = logging.getLogger(__name__)
 
-#: An engine keeps its turn for so long after its last request: the next one of the same client may be on its way.
-LINGER_S = 0.001
 #: The daemon believes a report for 30 s.
 REPEAT_S = 10.0
 
@@ -21,7 +20,7 @@ REPEAT_S = 10.0
 class EngineTurns:
     """Reports on engines, one at a time: ``report`` is called in a thread of its own, and may raise ClientError."""
 
-    def __init__(self, report: Callable[[int, bool], None], linger_s: float = LINGER_S) -> None:
+    def __init__(self, report: Callable[[int, bool], None], linger_s: float = ENGINE_LINGER_US / 1e6) -> None:
         self._report = report
         self._linger_s = linger_s
         self._wanted: dict[int, bool] = {}  # by job

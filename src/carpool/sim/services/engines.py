@@ -1,7 +1,7 @@
 """Simulated engines: the front of each takes requests, starts and ends its process, and says when there are requests.
 
 The core hears what it hears from a live front (`carpool.serve.engines`): an engine has requests from the first that
-finds its process ready until `LINGER_US` after the last has been answered.
+finds its process ready until `ENGINE_LINGER_US` after the last has been answered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from carpool.core import commands
 from carpool.core.commands import Command
 from carpool.core.events import CancelRequested, ServiceBusy, Submitted
-from carpool.core.model import DeviceId, Estimate, JobId, JobSpec, Memory, Micros, Service
+from carpool.core.model import ENGINE_LINGER_US, DeviceId, Estimate, JobId, JobSpec, Memory, Micros, Service
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.model.agenda import Driver
@@ -22,9 +22,6 @@ from carpool.sim.model.served_engines import EngineRequest, EngineResult, Served
 from carpool.sim.model.served_models import ServicesResult
 from carpool.sim.services.engine_process import EngineProcess
 from carpool.sim.services.engine_work import Answer
-
-#: As long as a live front waits for the next request.
-LINGER_US = 5000
 
 
 class EngineFront:
@@ -112,7 +109,7 @@ class EngineFront:
         self.result.ended_us = now
         self._in_flight -= len(answers)
         if not self._in_flight:
-            self._driver.plan(now + LINGER_US, self._rest, self._moment, now)
+            self._driver.plan(now + ENGINE_LINGER_US, self._rest, self._moment, now)
 
     def ended(self) -> None:
         """Note that its process has ended, and with it the requests that it had."""

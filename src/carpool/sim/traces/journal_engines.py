@@ -16,11 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from carpool.core.model import JobId, Micros
+from carpool.core.model import ENGINE_LINGER_US, JobId, Micros
 from carpool.facts.fact import Fact, What
 from carpool.facts.fold import Fold
 from carpool.sim.model.served_engines import EngineRequest, ServedEngine
-from carpool.sim.services.engines import LINGER_US
 from carpool.sim.traces.journal import damaged, first_us, open_journal, startups
 
 ENGINE = "json_extract(spec, '$.engine')"
@@ -101,7 +100,7 @@ def _requests(busy: Times, turns: Times, first: Micros) -> Iterator[EngineReques
             place += 1
         computed = _within(islice(turns, place, None), begin, end) or end - begin
         if begin >= first:
-            yield EngineRequest(begin - first, max(1, computed - LINGER_US), 0)
+            yield EngineRequest(begin - first, max(1, computed - ENGINE_LINGER_US), 0)
 
 
 def _within(turns: Iterable[tuple[Micros, Micros]], begin: Micros, end: Micros) -> Micros:
