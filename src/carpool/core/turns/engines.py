@@ -11,7 +11,7 @@ Busy engines leave others a share of the time: other jobs, and engines without r
 engines grows while one computes and shrinks while none does; it stays the same if they compute for
 `service_share_ppm` of the time.  Without a debt an engine computes for its share of `WINDOW_US` before others have a
 quantum.  In this *recess* engines in debt get neither turns nor memory; it lasts a quantum from the time at which the
-memory of whoever computes first is back.
+memory of the job that computes first is back.
 """
 
 from __future__ import annotations
