@@ -76,7 +76,7 @@ STEPS = 1000
 Run = tuple[int, int, int]
 
 
-class EngineFigures(msgspec.Struct, frozen=True):
+class SimulatedEngineFigures(msgspec.Struct, frozen=True):
     """Of an engine, or (the last of several) of all."""
 
     p50_s: float | None
@@ -86,7 +86,7 @@ class EngineFigures(msgspec.Struct, frozen=True):
 class ServedFigures(msgspec.Struct, frozen=True):
     """Of all services."""
 
-    engines: list[EngineFigures]
+    engines: list[SimulatedEngineFigures]
 
 
 class SimulatedFigures(msgspec.Struct, frozen=True):

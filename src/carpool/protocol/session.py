@@ -127,7 +127,7 @@ class StartSpec(msgspec.Struct, frozen=True):
     env: dict[str, str]
     threads: int | None = None  # bound for OpenMP; None: leave it to the job
     cuda_device: str = ""  # uuid of its GPU; "": it runs on none
-    engine: bool = False  # whether it is a service that knows nothing of turns
+    keeps_all: bool = False  # whether all its memory is persistent: it is an engine
     log_limit: int | None = None  # bytes of its log that are kept; None: all
     core_dumps: bool = True  # whether the job may leave any
     output: str | None = None  # the user's own file for standard output; None: the job's log

@@ -48,7 +48,7 @@ class ShimSpawner:
             env,
             self.threads,
             gpus,
-            engine=job.is_engine,
+            keeps_all=job.is_engine,
             log_limit=self.log_limit,
             output=output,
             error=error,

@@ -203,7 +203,7 @@ class Shim:
             self._write("started" + self._suffix, b"")
             threads, link = message["threads"], self._link
             about = {"home": self._home, "job": self._job, "job_fd": link.job_fd, "threads": threads}
-            about |= {"cuda_device": message.get("cuda_device", ""), "engine": message.get("engine", False)}
+            about |= {"cuda_device": message.get("cuda_device", ""), "engine": message.get("keeps_all", False)}
             env = job_environment(message["env"], **about)  # type: ignore[arg-type]
             self._door = self._door or AttachSocket(self._directory)
             self._streams = self._open_streams(message)

@@ -24,7 +24,7 @@ from carpool.sim.model.agenda import Driver
 from carpool.sim.model.result import HostStore, Rates
 from carpool.sim.model.served_engines import EngineRequest, EngineResult
 from carpool.sim.model.served_models import ServicesResult
-from carpool.sim.services.engine_work import Answer, EngineWork
+from carpool.sim.services.engine_work import EngineWork, SimulatedAnswer
 
 NO_MEMORY = 1  # exit code
 
@@ -34,7 +34,7 @@ class EngineProcess:
 
     def __init__(
         self, driver: Driver, devices: dict[DeviceId, ModelledDevice], books: ServicesResult, result: EngineResult,
-        number: JobId, rates: Rates, heard: Callable[[Sequence[Answer] | None], None],
+        number: JobId, rates: Rates, heard: Callable[[Sequence[SimulatedAnswer] | None], None],
     ) -> None:  # fmt: skip
         self.number = number
         self.ready = False

@@ -14,7 +14,7 @@ from carpool.sim.model.served_engines import EngineRequest
 
 
 @dataclass(eq=False, slots=True)
-class Answer:
+class SimulatedAnswer:
     """An answer: ``left`` tokens are still to come; ``first_us``: when its first token came."""
 
     request: EngineRequest
@@ -29,19 +29,19 @@ class EngineWork:
         self.left_us: Micros | None = None
         self._token_us = token_us
         self._further_us = further_us
-        self._prompts: deque[Answer] = deque()
-        self._answers: list[Answer] = []
+        self._prompts: deque[SimulatedAnswer] = deque()
+        self._answers: list[SimulatedAnswer] = []
         self._steps = 0  # that `left_us` is for; 0: it is for the first prompt
 
     def add(self, request: EngineRequest) -> None:
         """Add a request: its prompt is next but for prompts before it."""
-        self._prompts.append(Answer(request, max(0, request.tokens - 1)))
+        self._prompts.append(SimulatedAnswer(request, max(0, request.tokens - 1)))
         if self.left_us is None:
             self._next()
         elif self._steps > 1:
             self._cut(self.left_us)
 
-    def computed(self, elapsed: Micros, now: Micros) -> list[Answer]:
+    def computed(self, elapsed: Micros, now: Micros) -> list[SimulatedAnswer]:
         """Compute for ``elapsed``, at most what is left; return the answers whose last token came."""
         assert self.left_us is not None and elapsed <= self.left_us
         self.left_us -= elapsed
@@ -74,14 +74,14 @@ class EngineWork:
         self._tokens(self._steps - rest - 1)
         self._steps, self.left_us = 1, left_us - rest * self._step_us
 
-    def _tokens(self, count: int) -> list[Answer]:
+    def _tokens(self, count: int) -> list[SimulatedAnswer]:
         for answer in self._answers:
             answer.left -= count
         ended = [answer for answer in self._answers if not answer.left]
         self._answers = [answer for answer in self._answers if answer.left]
         return ended
 
-    def _first_token(self, now: Micros) -> list[Answer]:
+    def _first_token(self, now: Micros) -> list[SimulatedAnswer]:
         answer = self._prompts.popleft()
         answer.first_us = now if answer.request.tokens else None
         if not answer.left:

@@ -21,7 +21,7 @@ from carpool.sim.model.result import Rates
 from carpool.sim.model.served_engines import EngineRequest, EngineResult, ServedEngine
 from carpool.sim.model.served_models import ServicesResult
 from carpool.sim.services.engine_process import EngineProcess
-from carpool.sim.services.engine_work import Answer
+from carpool.sim.services.engine_work import SimulatedAnswer
 
 
 class EngineFront:
@@ -86,7 +86,7 @@ class EngineFront:
 
     # What it hears of its process
 
-    def hear(self, answers: Sequence[Answer] | None) -> None:
+    def hear(self, answers: Sequence[SimulatedAnswer] | None) -> None:
         """Take answers that have ended; None: the process is ready."""
         if answers is None:
             self._ready()
@@ -102,7 +102,7 @@ class EngineFront:
             self._await_end(self._driver.now)
             self._driver.plan(self._driver.now, self._end_if_done)
 
-    def _answered(self, answers: Sequence[Answer]) -> None:
+    def _answered(self, answers: Sequence[SimulatedAnswer]) -> None:
         now = self._driver.now
         for answer in answers:
             record(self.result, answer, now)
@@ -162,7 +162,7 @@ class EngineFront:
             self._driver.post(CancelRequested(process.number))
 
 
-def record(result: EngineResult, answer: Answer, now: Micros) -> None:
+def record(result: EngineResult, answer: SimulatedAnswer, now: Micros) -> None:
     """Add an answer to the figures of its engine."""
     request, first_us = answer.request, answer.first_us
     result.latencies_us.append(now - request.at_us)
