@@ -15,6 +15,7 @@ NAMES = FREQUENT | ASKED | {"WatchIdle"}
 ALLOWED = (
     *("src/carpool/core/", "src/carpool/facts/", "src/carpool/cli/render/event_words.py"),
     *("src/carpool/daemon/effects.py", "src/carpool/sim/jobs/lane_jobs.py", "src/carpool/sim/services/workers.py"),
+    "src/carpool/sim/services/engine_process.py",
 )
 
 

@@ -79,6 +79,7 @@ def test_throughput_counts_while_both_have_work(pretend: Callable[..., None]) ->
         lambda job, _: ends(0.25, 5 * job, 5 * job + 20),  # each at half its speed, the second 5 s later
         run=lambda *_, **__: ends(0.125, 0, 20),
         run_together=lambda *_, **__: [ends(0.5, 0, 20)] * 2,
+        outputs_together=outputs_of,
     )
     lane, lanes = (MEASURES[name].function() for name in ("lane_of_resnet50_and_bert", "two_lanes_timeslice"))
     assert lane is not None and lanes is not None

@@ -39,7 +39,7 @@ SETTINGS = NO_KERNELS | {
 pytestmark = [
     pytest.mark.nightly(
         "two servers whose imports take a minute",
-        stays="tests/cuda/pytorch/test_engines.py::test_two_engines_that_each_fill_the_device_run_side_by_side",
+        stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves",
     ),
     pytest.mark.skipif(not VLLM.exists(), reason="needs `make vllm-cuda` and EMULATED_GPU_VENV=.venv-vllm-cuda"),
 ]

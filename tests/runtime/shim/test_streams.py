@@ -15,13 +15,13 @@ def kept(tmp_path: Path, before: bytes, *, first: bool, written: bytes) -> bytes
     own, log = tmp_path / "own", tmp_path / "log"
     own.write_bytes(before)
     streams = Streams(str(log), str(own), None, first=first)
-    if os.fork() == 0:
+    if (child := os.fork()) == 0:
         try:
             streams.take_over()
             os.write(1, written)
         finally:
             os._exit(0)
-    os.wait()
+    os.waitpid(child, 0)
     streams.keep_end()
     return log.read_bytes().split(b"]\n", 1)[1]
 
