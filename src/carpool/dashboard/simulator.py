@@ -77,14 +77,14 @@ Run = tuple[int, int, int]
 
 
 class SimulatedEngineFigures(msgspec.Struct, frozen=True):
-    """Of an engine, or (the last of several) of all."""
+    """Holds the figures of one engine; the last of several are those of all engines."""
 
     p50_s: float | None
     p99_s: float | None
 
 
 class ServedFigures(msgspec.Struct, frozen=True):
-    """Of all services."""
+    """Holds the figures of all services."""
 
     engines: list[SimulatedEngineFigures]
 

@@ -102,9 +102,7 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A front's report of one engine.  Times and rates: of the last minute; null: there was none."""
 
     state: EngineStateName
-    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = (
-        ""  # why its last start has failed, or why it has ended
-    )
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""  # why its last start failed, or it has ended
     models: Annotated[list[ModelName], msgspec.Meta(max_length=MOST_ENGINES)] = []
     job: int | None = None  # the job that is its process
     starts: Figure = 0  # of its process, by this front

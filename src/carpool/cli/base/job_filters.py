@@ -119,4 +119,7 @@ class Filters:
 def users(texts: Sequence[str]) -> tuple[int, ...] | None:
     """Parse users, given by name or uid with commas between; None: all users.  Raises ValueError, for people."""
     names = [name for text in texts for name in text.split(",")]
-    return None if EVERYBODY in names else tuple(dict.fromkeys(map(user_id, names)))
+    try:
+        return None if EVERYBODY in names else tuple(dict.fromkeys(map(user_id, names)))
+    except ValueError as error:
+        raise ValueError(f"{error}, or '*' for all users") from None

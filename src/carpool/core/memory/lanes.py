@@ -61,8 +61,8 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
     2. The smallest lane of the same owner with room for E, if P is free.
     3. The smallest lane of the same owner that can grow to E.
     4. On a device that may be oversubscribed: any of these places that the job fits into together with the largest job
-       of each other lane beside which it computes; engines take turns with all.  Nothing is reserved for it there: it
-       gets its memory when others have left.
+       of each other lane.  Engines and their lanes do not count, as they take turns with all others.  Nothing is
+       reserved for the job there: it gets its memory when others have left.
 
     A job of unknown size comes with P = E = 0 and gets the largest lane of its owner, where growth is least likely.
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.

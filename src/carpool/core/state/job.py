@@ -162,9 +162,7 @@ class Job:
     wished: bool = False  # an engine: its turn is wanted on its behalf; it has not asked itself
     let_go: bool = False  # an engine: its requests ended during its turn
     served: bool = False  # an engine: a front has it ready, and starts it again when it has ended
-    stop_asked_us: Micros | None = (
-        None  # an engine: when its front was last asked to end it; None: not since it was busy
-    )
+    stop_asked_us: Micros | None = None  # an engine: when its front was asked to end it; None: not since it was busy
     idle_since_us: Micros = 0
     gave_way: bool = False  # its last turn ended so that others could have its memory
     released_us: Micros | None = None  # when it lost its turn because it was off the device

@@ -44,10 +44,9 @@ def ends(state: State, device: Device, job: Job) -> None:
         return
     unasked = job.rests and not job.let_go
     _settle(state, device, computed=not unasked)
-    if unasked or _indebted(state, device):
-        device.recess_of_busy = _indebted(state, device) or (
-            device.recess_of_busy and state.now < device.recess_until_us
-        )
+    indebted = _indebted(state, device)
+    if unasked or indebted:
+        device.recess_of_busy = indebted or (device.recess_of_busy and state.now < device.recess_until_us)
         device.recess_of, device.recess_unused = job.id if unasked else None, True
         _set_recess(state, device, 2 * _moving_us(state, device, job))
     job.let_go = False

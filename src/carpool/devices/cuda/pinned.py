@@ -63,8 +63,7 @@ class PinnedStore:
 
     def written(self, begin: int, end: int) -> None:
         """Forget which blocks are zero, before these bytes are copied to the store."""
-        first, last = begin // BLOCK, min(-(-end // BLOCK), len(self._zero))
-        self._zero[first:last] = bytes(max(0, last - first))
+        _unmark(self._zero, begin, end)
 
     def cleared(self, begin: int, zero: bytes) -> None:
         """Note which of the blocks from ``begin`` on are zero, now that they have been copied; see `zero`."""
@@ -98,9 +97,14 @@ def _holes(fd: int, size: int) -> bytearray:
     """Return a flag for each whole block of a file: 1 if the file has no page there."""
     flags = bytearray(b"\1") * (size // BLOCK)
     for begin, end in memfd.extents(fd):
-        first, last = begin // BLOCK, min(-(-end // BLOCK), len(flags))
-        flags[first:last] = bytes(max(0, last - first))
+        _unmark(flags, begin, end)
     return flags
+
+
+def _unmark(flags: bytearray, begin: int, end: int) -> None:
+    """Set to 0 the flags of all blocks that have bytes between two offsets."""
+    first, last = begin // BLOCK, min(-(-end // BLOCK), len(flags))
+    flags[first:last] = bytes(max(0, last - first))
 
 
 class PinningAhead:
