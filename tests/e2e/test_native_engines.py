@@ -134,8 +134,8 @@ def test_a_native_engine_beside_training(
     stop.touch()
     result = training.result()
     assert [result] == bare([workload("steady", ("count", str(result["count"])))])
-    assert front.job.info().persistent_bytes >= CACHE_MIB << 20, "its memory is that of the device"
     front.end()
+    assert front.job.info().persistent_bytes >= CACHE_MIB << 20, "its memory is that of the device"
 
 
 def test_native_engines_that_do_not_fit_together(daemons: Daemons, native: type[Native], alone: Answers) -> None:
@@ -154,9 +154,9 @@ def test_a_native_job_with_a_helper_below_a_shell(eager_daemon: Daemon, native: 
     script = native("engine", (str(path), str(CACHE_MIB), "helper"))
     job, client = eager_daemon.submit_script(script, before=["sh", "-c", '"$@"; exit $?', "sh"]), Asked(path)
     assert {prompt: client.answer(prompt) for prompt in PROMPTS[:3]} == {p: alone[p] for p in PROMPTS[:3]}
-    assert job.info().persistent_bytes >= CACHE_MIB << 20
     client.end()
     assert job.result() == {"asked": 3}
+    assert job.info().persistent_bytes >= CACHE_MIB << 20
 
 
 #: Uses ggml's memory, and then PyTorch.
@@ -192,6 +192,6 @@ def test_a_native_engine_waits_for_the_next_daemon(daemons: Daemons, native: typ
     client = Asked(path)
     daemon.start()
     assert client.answer(PROMPTS[0]) == alone[PROMPTS[0]]
-    assert job.info().persistent_bytes >= CACHE_MIB << 20
     client.end()
     assert job.result() == {"asked": 1}
+    assert job.info().persistent_bytes >= CACHE_MIB << 20
