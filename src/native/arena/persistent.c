@@ -103,7 +103,7 @@ int cp_arenas_offload(struct cp_arenas *a) {
   struct cp_host *h = &a->host;
   size_t chunk;
   for (chunk = next_noted(a, 0); chunk < h->chunks; chunk = next_noted(a, chunk + 1))
-    cp_host_leave_zeros(h, chunk, cp_arenas_parked(a, chunk));
+    cp_host_leave_zeros(h, chunk, cp_arenas_parked(a, chunk), a->device_fd);
   for (chunk = next_noted(a, 0); chunk < h->chunks; chunk = next_noted(a, chunk + 1))
     if (cp_host_reserve(h, chunk)) {
       int error = errno;

@@ -207,15 +207,32 @@ static bool is_zero(const char *page) {
   return !*(const uint64_t *)(const void *)page && !memcmp(page, page + 8, CP_PAGE - 8);
 }
 
-void cp_host_leave_zeros(struct cp_host *h, size_t chunk, const char *at) {
+/* The next run of pages of a chunk that the file has, from `from` on; what it lacks is zero, and would exist once read. */
+static void next_data(int fd, size_t chunk, size_t *from, size_t *to) {
+  off_t start = (off_t)(chunk * CP_CHUNK), end = start + (off_t)CP_CHUNK, data, hole = end;
+  cp_add(&cp_syscalls, 1);
+  data = lseek(fd, start + (off_t)(*from * CP_PAGE), SEEK_DATA);
+  if (data < 0) data = errno == ENXIO ? end : start + (off_t)(*from * CP_PAGE);
+  if (data < end) {
+    cp_add(&cp_syscalls, 1);
+    hole = lseek(fd, data, SEEK_HOLE);
+  }
+  *from = (size_t)((data < end ? data : end) - start) / CP_PAGE;
+  *to = (size_t)((hole > data && hole < end ? hole : end) - start) / CP_PAGE;
+}
+
+void cp_host_leave_zeros(struct cp_host *h, size_t chunk, const char *at, int fd) {
   uint64_t left = cp_host_bytes(h, chunk) / CP_PAGE;
+  size_t data = 0, hole = 0;
   for (size_t from = 0, to; cp_host_run(h, chunk, &from, &to); from = to)
-    for (size_t page = from; page < to && left > 1; page++)
-      if (is_zero(at + page * CP_PAGE)) {
+    for (size_t page = from; page < to && left > 1; page++) {
+      if (page >= hole) data = page, next_data(fd, chunk, &data, &hole);
+      if (page < data || is_zero(at + page * CP_PAGE)) {
         h->saved[chunk].word[page / 64] &= ~(1ull << page % 64);
         h->zero[chunk].word[page / 64] |= 1ull << page % 64;
         left--;
       }
+    }
 }
 
 void cp_host_save(struct cp_host *h, size_t chunk, const char *at) {

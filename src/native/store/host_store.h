@@ -70,9 +70,10 @@ uint64_t cp_host_bytes(const struct cp_host *h, size_t chunk);
 
 /* Make sure of the memory for the pages noted. */
 int cp_host_reserve(struct cp_host *h, size_t chunk);
-/* Before that: pages that are zero need neither memory nor copies.  One page stays noted: that is how a chunk that was
- * saved by this process is told from one that was saved from outside. */
-void cp_host_leave_zeros(struct cp_host *h, size_t chunk, const char *at);
+/* Before that: pages that are zero need neither memory nor copies.  `fd`: the file of device buffers, where the chunk lies
+ * as in the store; pages that it lacks are not even read.  One page stays noted: that is how a chunk that was saved by
+ * this process is told from one that was saved from outside. */
+void cp_host_leave_zeros(struct cp_host *h, size_t chunk, const char *at, int fd);
 /* Copy the noted pages of a chunk that lies at `at`; the state byte follows the copy. */
 void cp_host_save(struct cp_host *h, size_t chunk, const char *at);
 void cp_host_restore(struct cp_host *h, size_t chunk, char *at);
