@@ -1,4 +1,4 @@
-"""An engine beside training, both on one core, the front and its client on another: what each costs the other.
+"""An engine beside training on one core; daemon, front and client are on another: what each costs the other.
 
 Three arms take turns in a run: the engine alone (training is paused), alone once more, and beside training.  The second
 says what a ratio of two equal things is here.
@@ -36,6 +36,7 @@ TRAINING = ROOT / "tests" / "workloads" / "steady.py"
 JOBS_CORE, CLIENT_CORE = 0, 1
 CACHE_MIB = 24
 SHARES = (30, 60, 90)  # per cent of the time that the engine has a request
+ANSWER = 240  # tokens of those requests: a quarter of a second
 SEVEN = 7
 SMALL_ROWS = 8  # of a batch: steps of a fraction of a millisecond
 TIMEOUT_S = 120.0
@@ -56,13 +57,13 @@ class Rig:
 
     def __init__(self, home: Path, capacity_mib: int, engines: dict[str, int]) -> None:
         self._stack = contextlib.ExitStack()
-        os.sched_setaffinity(0, {JOBS_CORE})  # inherited by the daemon, and by jobs
+        os.sched_setaffinity(0, {CLIENT_CORE % os.cpu_count()})  # type: ignore[operator]
         session = Session(home, [f"host:{capacity_mib}MiB"], "fair", {"max_lanes": 1}, env=environment())
         self.client: DaemonClient = self._stack.enter_context(session)
-        os.sched_setaffinity(0, {CLIENT_CORE % os.cpu_count()})  # type: ignore[operator]
         self.url = self._stack.enter_context(serving(home, engines))
         for name in engines:
             self.ask(name, "warm up", Arm())
+            self._pin(self.job(name))
 
     def close(self) -> None:
         self._stack.close()
@@ -76,10 +77,16 @@ class Rig:
         job = self.client.submit(SubmitRequest(argv, str(TRAINING.parent), environment(), name="training"))
         while self.client.job(job).iterations < 5:
             time.sleep(0.05)
+        self._pin(job)
         return job
 
-    def ask(self, name: str, prompt: str, arm: Arm) -> None:
-        body = json.dumps({"model": name, "prompt": prompt, "stream": True}).encode()
+    def _pin(self, job: int) -> None:
+        """A job inherits the daemon's core; the jobs' core stands for a device, on which no daemon computes."""
+        for thread in Path(f"/proc/{self.client.job(job).pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {JOBS_CORE})
+
+    def ask(self, name: str, prompt: str, arm: Arm, **more: int) -> None:
+        body = json.dumps({"model": name, "prompt": prompt, "stream": True, **more}).encode()
         asked = urllib.request.Request(f"{self.url}/v1/completions", body, {"Content-Type": "application/json"})
         begin = time.perf_counter()
         with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
@@ -116,7 +123,7 @@ def _different(directory: Path, texts: int, steps: int) -> Iterator[Figure]:
         training = rig.train(stop, SMALL_ROWS)
         while len(beside.texts) < texts or rig.client.job(training).iterations < steps:
             rig.ask("llm", questions[len(beside.texts) % len(questions)], beside)
-            time.sleep(pauses.uniform(0, 2 * statistics.median(beside.first)))
+            time.sleep(pauses.uniform(0, 8 * statistics.median(beside.first)))
         stop.touch()
         rig.client.wait(training, TIMEOUT_S)
     finally:
@@ -240,31 +247,42 @@ def _abandoned(rig: Rig, training: int, arms: dict[str, list[Arm]], tries: int) 
 
 def _share(rig: Rig, training: int, share: float, rounds: int) -> Figure:
     """Iterations of training beside an engine that is busy for a share of the time, against those of the rest."""
-    values, seen = [], []
+    values, seen, lost = [], [], []
     for _ in range(rounds):
         alone = _rate(rig, training, 3.0)
-        arm, begin, busy = Arm(), time.perf_counter(), 0.0
-        done = rig.client.job(training).iterations
+        arm, busy = Arm(), 0.0
+        begin, done = _counted(rig, training)
         while (passed := time.perf_counter() - begin) < 6.0:
             if busy < share * passed:
                 before = time.perf_counter()
-                rig.ask("llm", "a question", arm)
+                rig.ask("llm", "a question", arm, max_tokens=ANSWER)
                 busy += time.perf_counter() - before
             else:
                 time.sleep(0.002)
-        rate = (rig.client.job(training).iterations - done) / passed
-        alone = (alone + _rate(rig, training, 3.0)) / 2
-        seen.append(busy / passed)
-        values.append(rate / (alone * (1 - busy / passed)))
+        end, count = _counted(rig, training)
+        computed, idle = (count - done) / ((alone + _rate(rig, training, 3.0)) / 2), end - begin - busy
+        values.append(computed / idle)
+        seen.append(busy / (end - begin))
+        lost.append((idle - computed) / len(arm.first) * 1000)
     target = 0.9 if share >= 0.9 else 0.95
     name = f"training beside an engine that is busy {share:.0%} of the time / the idle time"
-    return median_figure("engines", name, "ratio", values, target=target, at_least=True, detail={"busy": seen})
+    detail = {"busy": seen, "lost_per_request_ms": lost}
+    return median_figure("engines", name, "ratio", values, target=target, at_least=True, detail=detail)
 
 
 def _rate(rig: Rig, training: int, seconds: float) -> float:
-    begin, done = time.perf_counter(), rig.client.job(training).iterations
+    begin, done = _counted(rig, training)
     time.sleep(seconds)
-    return (rig.client.job(training).iterations - done) / (time.perf_counter() - begin)
+    end, count = _counted(rig, training)
+    return (count - done) / (end - begin)
+
+
+def _counted(rig: Rig, training: int) -> tuple[float, int]:
+    """Return a time, and the iterations until then: the daemon counts them a few times per second."""
+    before = rig.client.job(training).iterations
+    while (count := rig.client.job(training).iterations) == before:
+        time.sleep(0.005)
+    return time.perf_counter(), count
 
 
 def _switching(directory: Path, tries: int) -> Iterator[Figure]:

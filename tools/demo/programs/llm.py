@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
-WORDS, WIDTH, HEADS, LAYERS, LONGEST, TOKENS = 256, 128, 4, 4, 96, 24
+WORDS, WIDTH, HEADS, LAYERS, LONGEST, TOKENS = 256, 128, 4, 4, 320, 24
 
 
 class Layer(nn.Module):
@@ -65,10 +65,10 @@ class Answers:
             self.cache = new_cache(max(1, (mib << 20) // first.nbytes))
 
     @torch.inference_mode()
-    def tokens(self, prompt: str) -> Iterator[int]:
+    def tokens(self, prompt: str, count: int = TOKENS) -> Iterator[int]:
         tokens, at = torch.tensor([*prompt.encode()], device=DEVICE), 0
         slot, self.asked = self.cache[self.asked % len(self.cache)], self.asked + 1
-        for _ in range(TOKENS):
+        for _ in range(count):
             token = self.model(tokens, slot, at)
             yield int(token)
             tokens, at = token[None], at + len(tokens)
@@ -91,7 +91,7 @@ def serve(port: int, mib: int) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
-            for token in answers.tokens(asked["prompt"]):
+            for token in answers.tokens(asked["prompt"], asked.get("max_tokens", TOKENS)):
                 self.wfile.write(f"data: {token}\n\n".encode())
 
     HTTPServer(("127.0.0.1", port), Engine).serve_forever()
