@@ -123,6 +123,8 @@ class Restart:
         await self._machine_restart.settle()
         unfinished = list(self._jobs.live.values())
         for job in unfinished:
+            if not self._was_started(job):
+                job.device, job.other_devices = None, ()  # it had been placed, and waits again
             if not (self._dependency_failed(job) or self._has_no_environment(job)):
                 self._submit(job)
         self._forget_requeues(unfinished)

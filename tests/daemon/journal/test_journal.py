@@ -168,7 +168,12 @@ async def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(path
         await daemon.store.failed(run)
     with opened(path) as daemon:
         (found,) = read_jobs(daemon.connection)
+        run.device, run.other_devices = "host2", ("host1",)
+        daemon.store.placed(run, None)
     assert (found.device, found.other_devices, found.started_us, found.attempt) == (None, (), None, 2)
+    with opened(path) as daemon:
+        (found,) = read_jobs(daemon.connection)
+    assert (found.device, found.other_devices, found.started_us) == ("host2", ("host1",), None), "it may run by now"
 
 
 def test_how_a_job_uses_its_device_outlives_the_daemon(path: Path) -> None:

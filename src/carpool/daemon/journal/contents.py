@@ -57,14 +57,16 @@ _ZEROS = ("last", "ended_us", "out_of_memory", "outgrown_bytes", "persistent_byt
 
 
 def read_devices(connection: sqlite3.Connection) -> dict[JobId, tuple[DeviceId, ...]]:
-    """Read all devices of the jobs that have been given several, their own first."""
+    """Read the devices of the jobs that have not ended or have several, their own first; none between two attempts."""
     decode = msgspec.json.Decoder(tuple[DeviceId, ...]).decode
 
     def devices_of(row: PlacementOfJob) -> tuple[JobId, tuple[DeviceId, ...]]:
         return row.job, decode(row.devices)
 
-    several = "WHERE devices LIKE '%,%' OR typeof(devices) != 'text'"
-    return dict(sound_rows(connection, "placements", PlacementOfJob, devices_of, several))
+    these = (
+        "WHERE devices LIKE '%,%' OR typeof(devices) != 'text' OR job IN (SELECT id FROM jobs WHERE phase != 'ended')"
+    )
+    return dict(sound_rows(connection, "placements", PlacementOfJob, devices_of, these))
 
 
 def read_attempts(connection: sqlite3.Connection) -> dict[JobId, list[tuple[Ended, Estimate | None]]]:
@@ -99,15 +101,22 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
     attempts, uses, placed = read_attempts(connection), read_uses(connection), read_devices(connection)
     controls, times = read_job_controls(connection), read_device_times(connection)
     for job in sound_rows(connection, "jobs", JobRow, job_of, "ORDER BY id", _without_estimate):
-        job.other_devices = placed.get(job.id, ())[1:]
         job.control = controls.get(job.id, job.control)
         earlier = attempts.get(job.id)
         if earlier:
             had(job, earlier)
+        _give_devices(job, placed.get(job.id, ()))
         _with_times(job, times.get(job.id, DeviceTimes()))
         use = uses.get(job.id)
         job.was_seated = use is not None and use.attempt == job.attempt and use.was_seated
         yield job
+
+
+def _give_devices(job: JobRecord, placed: tuple[DeviceId, ...]) -> None:
+    """Set the job's devices as they were given to it: its process may run there, and not be recorded yet."""
+    if placed and job.phase is not JobPhase.ENDED:
+        job.device = placed[0]
+    job.other_devices = placed[1:]
 
 
 def _with_times(job: JobRecord, times: DeviceTimes) -> None:
@@ -143,7 +152,6 @@ def had(job: JobRecord, earlier: list[tuple[Ended, Estimate | None]]) -> None:
     job.past, job.estimate = tuple(ended for ended, _ in earlier), earlier[-1][1]
     if job.phase is not JobPhase.ENDED and (job.started_us or 0) <= job.past[-1].ended_us:
         job.started_us = job.device = None
-        job.other_devices = ()
 
 
 def job_of(row: JobRow) -> JobRecord:

@@ -95,6 +95,7 @@ USE, CONTROL = "use:", "control:"
 #: Before a command's key, in `meta`: the job, a run of the command, that ended when the driver suspended it.
 UNSUSPENDABLE = "unsuspendable:"
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
+_LEFT = "UPDATE placements SET devices = '[]' WHERE job = ?"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _RAN = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET = "DELETE FROM runs WHERE command_key = ? AND ended_us < ?"
@@ -193,7 +194,7 @@ class JournalStore:
             ),
             *(msgspec.json.encode(job.estimate).decode() if job.estimate else None, log_name(len(job.past))),
         )
-        also = [use_of_failed(job), *device_time_statement(job)]
+        also = [use_of_failed(job), *device_time_statement(job), (_LEFT, [(job.id,)])]
         return self._journal.durable(_ATTEMPT, row, also=also)
 
     def _last(self, job: JobRecord) -> None:
