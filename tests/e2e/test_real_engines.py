@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +55,17 @@ class Kind:
         return {"cmd": self.command(model, "{port}"), "as": known_as, "start_timeout": f"{PATIENCE_S:.0f}s"}
 
 
+MAPPED = Kind(
+    ENGINES.parent,
+    "make engines",
+    "bin/transformers",
+    "serve {model} --port {port} --device cpu --dtype float32",
+    known_as="{model}",
+    maps="safetensors",
+)
 KINDS = {
-    "transformers": Kind(
-        ENGINES.parent,
-        "make engines",
-        "bin/transformers",
-        "serve {model} --port {port} --device cpu --dtype float32",
-        known_as="{model}",
-        maps="safetensors",
-    ),
+    "transformers": MAPPED,
+    "transformers-converts": replace(MAPPED, words=MAPPED.words.replace("float32", "bfloat16"), maps=None),
     "vllm": Kind(
         BY_HAND / "vllm",
         "make test-engines",
@@ -194,7 +196,7 @@ def test_an_engine_beside_training(
 def test_two_engines_that_do_not_fit_together(
     daemons: Daemons, variables: dict[str, str], kind: Kind, model: Path, alone: Texts, record_property: Record
 ) -> None:
-    """They need 1.5 times the device's memory."""
+    """They need 1.5 times the device's memory; of one that maps its weights little is there to be moved."""
     daemon = daemons("host:512MiB")
     front = Front(daemon, variables, {"one": kind.table(model)})
     try:
@@ -211,12 +213,13 @@ def test_two_engines_that_do_not_fit_together(
         front.stop()
     record_property("texts different at 1.5 times the memory", sum(different(each, alone) for each in texts))
     assert texts == [alone] * 3
-    assert all(job.residue_bytes == 0 and job.moved.out_bytes > 0 for job in jobs)
+    assert all(job.residue_bytes == 0 and (kind.maps or job.moved.out_bytes > 0) for job in jobs)
 
 
 def test_a_stream_that_is_abandoned_ends(
-    eager_daemon: Daemon, variables: dict[str, str], kind: Kind, model: Path
+    eager_daemon: Daemon, variables: dict[str, str], kind: Kind, model: Path, workload: type[Workload]
 ) -> None:
+    """What waits has the device, and the engine does not want it again."""
     front = Front(eager_daemon, variables, {"tiny": kind.table(model)})
     asks = {"model": "tiny", "prompt": "without an end", "max_tokens": 400, "stream": True}
     request = urllib.request.Request(
@@ -227,6 +230,7 @@ def test_a_stream_that_is_abandoned_ends(
             assert stream.readline().startswith(b"data:")
         until(lambda: front.engine("tiny").report.in_flight == 0, eager_daemon)
         job = front.job("tiny")
+        eager_daemon.submit(workload("steady", ("count", "20"))).result()
         until(lambda: not eager_daemon.client.job(job).holds_turn, eager_daemon)
     finally:
         front.stop()

@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE INDEX IF NOT EXISTS events_ring ON events (seq) WHERE ring = 1;
 CREATE TABLE IF NOT EXISTS placements (
   job INTEGER PRIMARY KEY,
-  devices TEXT NOT NULL,       -- those that it has, or had last, its own first, as JSON; [] between two attempts
+  devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
   decision TEXT NOT NULL       -- carpool.core.commands.Placement as JSON
 );
 CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended well
