@@ -204,7 +204,7 @@ pytest-oldest: setup $(EMULATED_OLDEST)/.stamp-libraries  ## the same with PyTor
 
 # One after the other: each needs gigabytes.
 pytest-engines: engines $(OWN_ENGINES)/vllm/.stamp $(OWN_ENGINES)/llama.cpp/.stamp test-libraries  ## the tests of `make test-engines`; ENGINE=vllm: of one
-	$(BIN)/python -m pytest -q --slack $(SLACK) --tier all --junit-xml $(REPORTS)/engines.xml tests/e2e/test_real_engines.py $(if $(ENGINE),-k "$(ENGINE)")
+	$(BIN)/python -m pytest -q --slack $(SLACK) --tier all -o junit_family=xunit1 --junit-xml $(REPORTS)/engines.xml tests/e2e/test_real_engines.py $(if $(ENGINE),-k "$(ENGINE)")
 
 pytest-of: setup  ## MODULE=src/carpool/...: the tests of one module, in seconds
 	@files=$$($(BIN)/python -m tests.of_module $(MODULE)); $(BIN)/python -m pytest -q $$files

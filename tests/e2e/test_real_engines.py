@@ -175,6 +175,7 @@ def test_an_engine_beside_training(
     try:
         stop = tmp_path / "stop"
         training = eager_daemon.submit(workload("steady", ("busily", str(stop))))
+        until(lambda: training.info().iterations, eager_daemon)
         beside = asked(variables, front.url, "tiny")
         stop.touch()
         result = training.result()
