@@ -116,8 +116,9 @@ def test_beside_logs_of_failed_jobs_nothing_is_started(daemon: Daemon, tmp_path:
         daemon.wait(daemon.python(f"raise SystemExit({MESSAGE!r})", retries=0)),
         daemon.wait(daemon.python("raise SystemExit('OOM')")),
     ]
-    for _ in range(2):
-        seen = daemon.restarted().events()[-1]["seq"]  # a number from before may be used again
+    daemon.terminate()  # the end of a job is told first, and written soon after
+    daemon.started()
+    seen = daemon.restarted().events()[-1]["seq"]  # a number from before may be used again
     over = {"pid": None, "lane": None}
     assert [daemon.show(info["id"]) for info in jobs] == [info | over for info in jobs]
     assert daemon.wait(daemon.python("pass"))["outcome"] == "succeeded"
