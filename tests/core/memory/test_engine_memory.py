@@ -54,6 +54,21 @@ def test_a_job_that_does_not_fit_beside_a_pinned_engine_says_so_and_keeps_no_oth
     assert scenario.job(2).granted.persistent == 500 * MIB
 
 
+def test_beside_a_pinned_engine_an_exclusive_job_that_does_not_fit_keeps_no_other_waiting(scenario: Scenario) -> None:
+    """It was found to be exclusive after its memory had been moved out: others compute until the pinned one ends."""
+    engine(scenario, 2, 500)
+    scenario.start(1, service=PINNED)
+    assert moved_out(scenario.ask(1, P, 600)) == [2]
+    scenario.send(events.Offloaded(2))
+    scenario.send(events.TraitsSeen(2, "it has another process", None))
+    busy(scenario, 2)
+    assert scenario.job(2).offloaded and not scenario.job(2).holder
+    busy(scenario, 1)
+    assert scenario.job(1).holder
+    scenario.leave(scenario.exit(1))
+    assert scenario.job(2).holder and scenario.job(2).granted.persistent
+
+
 def test_its_user_lets_a_pinned_engine_sleep(scenario: Scenario) -> None:
     engine(scenario, 1, 600, PINNED)
     assert moved_out(scenario.send(events.PauseChanged(1, "alice"))) == [1]

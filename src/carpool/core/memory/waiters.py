@@ -53,13 +53,13 @@ def serve(state: State, device: Device) -> None:
     for job in _waiters(state, device):
         _serve(state, device, job, room)
     _serve_stranded(state, device, room)
+    held_up = clearing.exclusive_holder_paused(state, device) or _exclusive_beside_pinned(state, device)
+    if held_up or device.exclusive_holder not in device.waiters:
+        waive(state, device, held_up)
     if device.excluding:
         preemption.advance(state, device)
         touch_lanes(state, device)
     _end_waits(state, earlier - device.waiters)
-    paused = clearing.exclusive_holder_paused(state, device)
-    if paused or device.exclusive_holder not in device.waiters:
-        waive(state, device, paused)
     _note_shortage(state, device, before)
     _set_retry(state, device)
     break_deadlock(state, device, kept=room.taken)
@@ -189,9 +189,22 @@ def _fall_short(state: State, device: Device, job: Job, why: WaitState) -> None:
     Nor does one for which pinned engines leave too little.
     """
     job.wait = why
-    others = (each for each in pinned_engines(state, device) if each is not job and not each.pending)
-    if needed_in_all(job) + sum(each.reserved.persistent for each in others) <= device.usable:
+    if _fits_beside_pinned(state, device, job):
         device.short = device.short or job.id
+
+
+def _fits_beside_pinned(state: State, device: Device, job: Job) -> bool:
+    """Whether the job fits beside the memory of pinned engines, which leaves only when they end."""
+    others = (each for each in pinned_engines(state, device) if each is not job and not each.pending)
+    return needed_in_all(job) + sum(each.reserved.persistent for each in others) <= device.usable
+
+
+def _exclusive_beside_pinned(state: State, device: Device) -> bool:
+    """Whether the exclusive job waits for memory that pinned engines have: nobody would compute until they end."""
+    holder = device.exclusive_holder
+    if holder not in device.waiters or not pinned_engines(state, device):
+        return False
+    return not _fits_beside_pinned(state, device, state.jobs[holder])
 
 
 def _keeps_turn(job: Job) -> bool:
