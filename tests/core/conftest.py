@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.core.observed import watch
+from tests.core.observed import compare_choices, watch
 from tests.core.scenario import Scenario, one_device
 
 
@@ -20,7 +20,8 @@ def scenario() -> Iterator[Scenario]:
 
 @pytest.fixture(autouse=True, scope="module")
 def observed() -> Iterator[None]:
-    """Every change of a job's or a lane's state is one that the tables have."""
+    """States change as the tables have it; each choice of devices is that of a look at all of them."""
     with pytest.MonkeyPatch.context() as patch:
         watch(patch)
+        compare_choices(patch)
         yield

@@ -1,4 +1,4 @@
-"""Transitions as they happen, compared with the tables: a way that no table has is a failure."""
+"""What happens in the core, compared with what the code should do by its own tables and by simpler code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
+from carpool.core.memory.lanes import Refusal
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
+from carpool.core.model import DeviceId
+from carpool.core.placement import queue
+from carpool.core.placement.candidates import PlacementChoice
 from carpool.core.state.device import Lane
 from carpool.core.state.job import Job
 from carpool.core.state.seat_states import Table
+from carpool.core.state.state import State
 from carpool.core.turns.turns import TURNS
 
 
@@ -52,3 +57,19 @@ def watch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Job, "__setattr__", one)
     patch.setattr(Job, "set", many)
     patch.setattr(Lane, "__setattr__", of_lane)
+
+
+def compare_choices(patch: pytest.MonkeyPatch) -> None:
+    """Have each choice of devices compared with that of a look at all of them."""
+    attempt = queue.attempt
+
+    def compared(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
+        found = attempt(state, job, open_devices)
+        with pytest.MonkeyPatch.context() as all_of_them:
+            all_of_them.setattr(queue, "_idle_takers", lambda *_: [])
+            other = attempt(state, job, open_devices)
+        chosen = isinstance(found, PlacementChoice) or isinstance(other, PlacementChoice)
+        assert not chosen or found == other, f"job {job.id}: {found}, and of all {other}"
+        return found
+
+    patch.setattr(queue, "attempt", compared)

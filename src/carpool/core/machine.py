@@ -41,9 +41,15 @@ class Machine:
     due.  ``now`` is in microseconds on any axis that does not go back.
     """
 
-    def __init__(self, settings: Settings, allocator: Callable[[State], Allocator] = LaneAllocator) -> None:
-        """Raise ValueError for impossible settings.  ``allocator``: how devices are given to jobs."""
+    def __init__(
+        self, settings: Settings, allocator: Callable[[State], Allocator] = LaneAllocator, *, records: bool = True
+    ) -> None:
+        """Raise ValueError for impossible settings.
+
+        ``allocator``: how devices are given to jobs.  ``records``: whether commands say on what placements are based.
+        """
         self._state = State(settings, *check_settings(settings))
+        self._state.records_placements = records
         self._guards = self._watched()
         self._allocator: Allocator = allocator(self._state)
         self._life = Lifecycle(self._state, self._allocator)
@@ -199,7 +205,7 @@ class Machine:
         check_quantum(event.device.quantum_us)
         device = Device(event.device, position=len(self._state.devices))
         self._state.devices[event.device.id] = device
-        self._state.update_quanta()
+        self._state.update_quantum(device)
         self._allocator.device_added(device)
 
     def _device(self, name: DeviceId) -> Device:
@@ -217,7 +223,7 @@ class Machine:
         device.spec = replace(
             device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe, reserve=event.reserve
         )
-        state.update_quanta()
+        state.update_quantum(device)
         self._allocator.device_changed(device)
         if device.usable != before:
             self._allocator.usable_changed(device, device.usable > before)

@@ -67,7 +67,7 @@ class Simulation:
     def __init__(self, jobs: Sequence[TraceJob], options: Options, witness: Witness | None = None) -> None:
         self._options = options
         self._count = len(jobs)
-        self._machine = machine_for(core_settings(options))
+        self._machine = machine_for(core_settings(options), records=False)
         self._witness = witness
         self._events = 0
         self._post = Inbox(self._handle).post

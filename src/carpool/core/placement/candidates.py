@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from typing import NamedTuple
 
 from carpool.core.commands import DeviceRow, Placement
@@ -18,6 +19,9 @@ from carpool.core.policies.base import Key
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
+
+#: Devices in the record of a placement, besides those that were chosen.
+RECORDED = 8
 
 
 class PlacementChoice(NamedTuple):
@@ -70,10 +74,25 @@ def place_on(state: State, device: Device, job: Job) -> Place | Refusal:
     return find_place(state, device, job, need_on(device, job), contexts.taken(device, job))
 
 
-def evaluate(state: State, job: Job, choice: PlacementChoice | None = None) -> Placement:
-    """Record every device that the job may use, as it is now.  ``choice``: where the job is going to be placed."""
-    chosen = () if choice is None else choice.devices
-    rows = tuple(_row(state, job, device, device in chosen) for device in candidates(state, job))
+def evaluate(state: State, job: Job) -> Placement:
+    """Record every device that the job may use, as it is now."""
+    return _record(state, job, candidates(state, job), ())
+
+
+def recorded(state: State, job: Job, choice: PlacementChoice) -> Placement | None:
+    """Record the best devices as they are before the job is placed, with the chosen ones; None: nobody reads it."""
+    if not state.records_placements:
+        return None
+    able = allowed(state, job.requirements)
+    if len(able) <= RECORDED:
+        return _record(state, job, candidates(state, job), choice.devices)
+    best = nsmallest(RECORDED, ((rank(state, job, device), device.position, device) for device in able))
+    shown = [device for *_, device in best]
+    return _record(state, job, [*shown, *(each for each in choice.devices if each not in shown)], choice.devices)
+
+
+def _record(state: State, job: Job, devices: Iterable[Device], chosen: tuple[Device, ...]) -> Placement:
+    rows = tuple(_row(state, job, device, device in chosen) for device in devices)
     strict = bool(state.settings.placement_strict)
     return Placement(job.id, state.placement.name, strict, state.now, rows)
 

@@ -20,7 +20,7 @@ from carpool.core.metering.placing_order import UsersAhead, in_use, placing_orde
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
 from carpool.core.placement import reservations
-from carpool.core.placement.candidates import PlacementChoice, candidates, evaluate, on_device, open_to, place_on, rank
+from carpool.core.placement.candidates import PlacementChoice, candidates, on_device, open_to, place_on, rank, recorded
 from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible
@@ -137,13 +137,34 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         return _attempt_several(state, job, open_devices)
     asked = job.requirements
     able = [device for device in allowed(state, asked) if device.spec.id in open_devices and _may_help(device, asked)]
-    takers = [(device, answer) for device in able if isinstance(answer := on_device(state, device, job), Place)]
+    takers = _idle_takers(state, job, able) or _takers(state, job, able)
     if not takers:
         return partial(_refusal, state, job)
-    if len(takers) > 1:
-        takers.sort(key=lambda taker: _order(state, job, *taker))
-    device, place = takers[0]
+    device, place = takers[0] if len(takers) == 1 else min(takers, key=lambda taker: _order(state, job, *taker))
     return PlacementChoice((device,), place)
+
+
+Taker = tuple[Device, Place]
+
+
+def _takers(state: State, job: Job, devices: Iterable[Device]) -> list[Taker]:
+    return [(device, answer) for device in devices if isinstance(answer := on_device(state, device, job), Place)]
+
+
+def _idle_takers(state: State, job: Job, able: list[Device]) -> list[Taker]:
+    """Return the idle devices that take the job, up to the first with memory at once: it comes before all others.
+
+    Idle devices come before all in use, and meet every condition of joining others.
+    """
+    idle = [device for device in able if device.idle and not device.spec.drained]
+    if len(idle) > 1:
+        idle.sort(key=lambda device: (rank(state, job, device), device.position))
+    takers: list[Taker] = []
+    for taker in chain.from_iterable(_takers(state, job, [device]) for device in idle):
+        takers.append(taker)
+        if not taker[1].crowded and taker[1].lane is None:
+            break
+    return takers
 
 
 def _may_help(device: Device, asked: Requirements) -> bool:
@@ -283,7 +304,7 @@ def _asks_as_much(other: Requirements, turned_away: Requirements) -> bool:
 
 def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     """Take the job out of the queue, give it the devices and its lane, and have it started."""
-    decision = evaluate(state, job, choice)
+    decision = recorded(state, job, choice)
     dequeue(state, job)
     ahead = users_ahead(state, job.spec.account)
     _give_devices(state, job, choice.devices)
@@ -317,7 +338,7 @@ def _give_memory(state: State, job: Job, choice: PlacementChoice) -> None:
     contexts.begins(state, device, job)
 
 
-def _start(state: State, job: Job, device: Device, decision: Placement) -> None:
+def _start(state: State, job: Job, device: Device, decision: Placement | None) -> None:
     assert job.lane is not None, "it has just been given one"
     state.emit(StartJob(job.id, device.spec.id, job.lane, job.devices[1:], decision))
     warmup.begin(state, device, job)

@@ -149,16 +149,19 @@ class State:
         #: The time quantum of each device; of None: where there is no device.
         self.quanta: dict[DeviceId | None, Micros] = {}
         self.update_quanta()
+        self.records_placements = True  # whether anybody reads on what they were based
 
     def update_quanta(self) -> None:
         """Set each device's quantum: its own, else the one in the settings, else the policy's."""
         usual = self.settings.quantum_us
-        usual = self.policy.quantum_us if usual is None else usual
-        self.quanta.clear()
-        self.quanta[None] = usual
-        for name, device in self.devices.items():
-            own = device.spec.quantum_us
-            self.quanta[name] = usual if own is None else own
+        self.quanta[None] = self.policy.quantum_us if usual is None else usual
+        for device in self.devices.values():
+            self.update_quantum(device)
+
+    def update_quantum(self, device: Device) -> None:
+        """Set the quantum of one device."""
+        own = device.spec.quantum_us
+        self.quanta[device.spec.id] = self.quanta[None] if own is None else own
 
     @property
     def by_user(self) -> bool:

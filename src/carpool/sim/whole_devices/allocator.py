@@ -398,6 +398,6 @@ ALLOCATORS: dict[Allocation, Callable[[State], Allocator]] = {
 }
 
 
-def machine_for(settings: Settings) -> Machine:
-    """Return a core that gives devices as the settings say: in lanes, or whole."""
-    return Machine(settings, ALLOCATORS[settings.allocation])
+def machine_for(settings: Settings, *, records: bool = True) -> Machine:
+    """Return a core that gives devices as the settings say: in lanes, or whole.  ``records``: see `Machine`."""
+    return Machine(settings, ALLOCATORS[settings.allocation], records=records)
