@@ -39,7 +39,10 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The record of a placement, or (nothing chosen) of a refusal: devices in the order in which they are tried."""
+    """The record of a placement, or (nothing chosen) of a refusal: devices in the order in which they are tried.
+
+    Of a placement, the first eight and those that were chosen; of a refusal, all.
+    """
 
     job: JobId
     policy: str
