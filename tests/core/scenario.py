@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from string import ascii_lowercase
 from typing import Any
 
 from carpool.core import events
@@ -167,7 +168,7 @@ def one_device(
 def several_devices(*mib: int, **changes: Any) -> Scenario:
     """Devices a, b, c ... of so many MiB, with many lanes on each; ``changes`` are those of the settings."""
     made = Scenario(replace(EVERY_BOUNDARY, **{"policy": "pack", **changes}))
-    for name, size in zip("abcdefgh", mib, strict=False):
+    for name, size in zip(ascii_lowercase, mib, strict=False):
         made.device(name, size)
     return made
 

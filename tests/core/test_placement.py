@@ -232,6 +232,15 @@ def test_a_placement_says_what_it_was_decided_on() -> None:
     assert busy.key == (-900 * MIB, 1)
 
 
+def test_of_many_devices_the_first_are_written_down_and_the_chosen_one() -> None:
+    scenario = scene(*[100] * 10, 1000, placement="best-fit")
+    made = only(scenario.submit(1, estimate=estimate(600, 0)), StartJob).decision
+    assert [(row.device, row.chosen) for row in made.rows] == [*((name, False) for name in "abcdefgh"), ("k", True)]
+    scenario.submit(2, estimate=estimate(600, 0))
+    waits = scenario.machine.placement(2)
+    assert waits is not None and len(waits.rows) == 11, "of a job that waits, all"
+
+
 def test_for_a_job_that_waits_the_present_is_told_and_asking_changes_nothing() -> None:
     scenario = scene(1000)
     places(scenario, 900, 500)
