@@ -188,7 +188,7 @@ class Machine:
     def _look(self) -> None:
         """Prepare what many answers need, once for all questions that come before the next event."""
         if self._state.device_views is None:
-            self._state.device_views, self._state.in_use = {}, in_use(self._state)
+            self._state.device_views, self._state.in_use = {}, None
 
     def _watched(self) -> tuple[Watched[Any], ...]:
         """Return the policies that are not Carpool's own."""
@@ -203,7 +203,7 @@ class Machine:
         if event.device.id in self._state.devices:
             raise ValueError(f"there is a device {event.device.id!r} already")
         check_quantum(event.device.quantum_us)
-        device = Device(event.device, position=len(self._state.devices))
+        device = Device(event.device, position=len(self._state.devices), said=self._state.idle_order.changed)
         self._state.devices[event.device.id] = device
         self._state.update_quantum(device)
         self._allocator.device_added(device)

@@ -59,6 +59,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     device = state.devices[event.device]
     _restore(state, job, event)
     device.jobs.add(job.id)
+    device.changed()
     if job.excludes:
         device.excluding.add(job.id)
     exclusive.hold_all(state, job, _all_devices(state, event))

@@ -39,12 +39,14 @@ def begins(state: State, device: Device, job: Job) -> None:
     for context in present:
         context.alone = False
     device.contexts[job.id] = JobContext(due, alone=not present and device.promised > 0)
+    device.changed()
     weights.give_way(state, device)
 
 
 def ends(state: State, device: Device, job: Job) -> None:
     """Free what was kept for the context of a job that has left."""
     device.contexts.pop(job.id, None)
+    device.changed()
     for context in _awaited(device):
         context.alone = False
 

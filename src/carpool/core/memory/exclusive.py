@@ -112,6 +112,7 @@ def hold_all(state: State, job: Job, devices: tuple[Device, ...]) -> None:
     job.devices = tuple(device.spec.id for device in devices)
     for device in devices[1:]:
         device.exclusive_to.append(ExclusiveUse(job.id, ExclusiveReason.SEATED_ELSEWHERE))
+        device.changed()
 
 
 def release_others(state: State, job: Job) -> None:

@@ -61,6 +61,7 @@ def freed(state: State, device: Device) -> None:
     """Have waiters and queued jobs served anew: memory or a place has become free."""
     state.touch_device(device.spec.id)
     state.admit_all = True
+    device.changed()
 
 
 def release(state: State, job: Job) -> None:

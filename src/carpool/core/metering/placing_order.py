@@ -22,10 +22,13 @@ RUNNING_US: Micros = 60_000_000
 
 
 def in_use(state: State) -> InUse:
-    """Return what users and groups have now; during a pass over the queue, the record that is kept up to date."""
+    """Return what users and groups have now; during a pass over the queue, a record that is kept up to date."""
     if state.in_use is not None:
         return state.in_use
-    return InUse(state.jobs[number] for device in state.devices.values() for number in sorted(device.jobs))
+    found = InUse(state.jobs[number] for device in state.devices.values() for number in sorted(device.jobs))
+    if state.device_views is not None:
+        state.in_use = found
+    return found
 
 
 def standing(state: State, account: int) -> Micros:

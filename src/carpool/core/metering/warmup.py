@@ -22,6 +22,7 @@ def begin(state: State, device: Device, job: Job) -> None:
     """Count a job that is being started as warming up, if it has to be."""
     if state.settings.warm_window_us or not job.memory_known:
         device.warming_up.add(job.id)
+        device.changed()
 
 
 def idle(state: State, jobs: Iterable[JobId]) -> None:
@@ -58,4 +59,5 @@ def over(state: State, device: Device, job: Job) -> None:
         job.warming_up = False
     if job.id in device.warming_up:
         device.warming_up.discard(job.id)
+        device.changed()
         state.admit_all = True

@@ -54,6 +54,12 @@ def allowed(state: State, asked: Requirements) -> list[Device]:
     return able if names is None else sorted(able, key=lambda device: device.position)
 
 
+def may_use(device: Device, asked: Requirements) -> bool:
+    """Whether the device is one that the job may use; for one device, as `allowed` for all."""
+    names = named(asked)
+    return (names is None or device.spec.id in names) and _able(device, asked)
+
+
 def _able(device: Device, asked: Requirements) -> bool:
     large = not asked.outgrown or device.spec.capacity > asked.outgrown
     return large and (device.spec.checkpoint or not asked.checkpoint)

@@ -16,14 +16,24 @@ from carpool.core.memory.eviction import pin_ahead
 from carpool.core.memory.grants import reserve
 from carpool.core.memory.lanes import Place, Refusal, enter
 from carpool.core.metering import warmup
-from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
+from carpool.core.metering.placing_order import UsersAhead, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
 from carpool.core.placement import reservations
-from carpool.core.placement.candidates import PlacementChoice, candidates, on_device, open_to, place_on, rank, recorded
+from carpool.core.placement.candidates import (
+    PlacementChoice,
+    candidates,
+    key_of,
+    on_device,
+    open_to,
+    place_on,
+    rank,
+    recorded,
+)
 from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
-from carpool.core.placement.needs import allowed, impossible
+from carpool.core.placement.needs import allowed, impossible, may_use
+from carpool.core.policies.base import Key
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Requirements, requirements_of
 from carpool.core.state.state import QueueEntry, State, require
@@ -135,9 +145,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         return refusal
     if job.spec.needs_several:
         return _attempt_several(state, job, open_devices)
-    asked = job.requirements
-    able = [device for device in allowed(state, asked) if device.spec.id in open_devices and _may_help(device, asked)]
-    takers = _idle_takers(state, job, able) or _takers(state, job, able)
+    takers = _idle_takers(state, job, open_devices) or _takers(state, job, _open(state, job, open_devices))
     if not takers:
         return partial(_refusal, state, job)
     device, place = takers[0] if len(takers) == 1 else min(takers, key=lambda taker: _order(state, job, *taker))
@@ -151,20 +159,44 @@ def _takers(state: State, job: Job, devices: Iterable[Device]) -> list[Taker]:
     return [(device, answer) for device in devices if isinstance(answer := on_device(state, device, job), Place)]
 
 
-def _idle_takers(state: State, job: Job, able: list[Device]) -> list[Taker]:
+def _idle_takers(state: State, job: Job, open_devices: set[DeviceId]) -> list[Taker]:
     """Return the idle devices that take the job, up to the first with memory at once: it comes before all others.
 
     Idle devices come before all in use, and meet every condition of joining others.
     """
-    idle = [device for device in able if device.idle and not device.spec.drained]
-    if len(idle) > 1:
-        idle.sort(key=lambda device: (rank(state, job, device), device.position))
     takers: list[Taker] = []
-    for taker in chain.from_iterable(_takers(state, job, [device]) for device in idle):
-        takers.append(taker)
-        if not taker[1].crowded and taker[1].lane is None:
-            break
+    for device in _idle(state, job, open_devices):
+        answer = on_device(state, device, job)
+        if isinstance(answer, Place):
+            takers.append((device, answer))
+            if not answer.crowded and answer.lane is None:
+                break
     return takers
+
+
+def _idle(state: State, job: Job, open_devices: set[DeviceId]) -> Iterable[Device]:
+    """Yield the idle devices that are open to the job, best first."""
+    asked = job.requirements
+    if state.placement.by_device:
+        basis = (state.placement, state.settings, state.policy)
+        ordered = state.idle_order.devices(state.devices, partial(_present_key, state, job), *basis)
+        return (
+            each for each in ordered if each.spec.id in open_devices and may_use(each, asked) and _may_help(each, asked)
+        )
+    idle = [device for device in _open(state, job, open_devices) if device.idle and not device.spec.drained]
+    return sorted(idle, key=lambda device: (rank(state, job, device), device.position))
+
+
+def _present_key(state: State, job: Job, device: Device) -> Key:
+    """Return the device's key as it is now: in a pass over the queue a view that was kept may be older."""
+    if state.device_views is not None:
+        state.device_views.pop(device.spec.id, None)
+    return key_of(state, job, device)
+
+
+def _open(state: State, job: Job, open_devices: set[DeviceId]) -> list[Device]:
+    asked = job.requirements
+    return [device for device in allowed(state, asked) if device.spec.id in open_devices and _may_help(device, asked)]
 
 
 def _may_help(device: Device, asked: Requirements) -> bool:
@@ -212,7 +244,7 @@ def admit(state: State) -> None:
         state.admit_all, state.newcomers = False, []
         return
     reservations.gather_first(state)  # before other jobs take what has become free
-    state.device_views, state.in_use = {}, in_use(state)
+    state.device_views, state.in_use = {}, None
     try:
         _place_all(state)
     finally:
@@ -259,7 +291,8 @@ def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]
     if state.admit_all or not state.backfill:
         state.host.waiter = None
         for device in state.devices.values():
-            device.expected = None
+            if device.expected is not None:
+                device.expected = None
         return chain(kept, (number for number in placing_order(state) if number not in kept))
     if state.host.waiter is not None:
         return ()  # newcomers need the machine's memory, too
@@ -399,7 +432,14 @@ def check(state: State) -> None:
             require((job.id in state.entries) != job.held_back, "neither in the queue nor held back", job)
         gang.check(state, job)
     _check_entries(state)
+    _check_idle(state)
     reservations.check(state)
+
+
+def _check_idle(state: State) -> None:
+    some = next(iter(state.jobs.values()), None)
+    if some is not None and state.placement.by_device:
+        state.idle_order.check(state.devices, partial(key_of, state, some))
 
 
 def _check_entries(state: State) -> None:

@@ -32,6 +32,8 @@ class PlacementPolicy(Protocol):
     name: str
     #: Whether jobs may be placed beside others at all.
     collocates: bool
+    #: Whether the key of an idle device does not depend on the job: then it is asked again only after a change.
+    by_device: bool
     #: Names it understands in ``Settings.extra``.
     settings: tuple[str, ...]
 
@@ -48,6 +50,7 @@ class BasePlacement:
 
     name = "base"
     collocates = True
+    by_device = False
     settings: tuple[str, ...] = ()
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
@@ -59,6 +62,7 @@ class BestFit(BasePlacement):
     """Least free memory first: devices where the job does not fit refuse it, so the tightest one takes it."""
 
     name = "best-fit"
+    by_device = True
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
         """Return the free memory."""
@@ -69,6 +73,7 @@ class Exclusive(BasePlacement):
     """Only devices without any job are open."""
 
     name = "exclusive"
+    by_device = True
     collocates = False
 
 
@@ -76,6 +81,7 @@ class FirstFit(BasePlacement):
     """The order in which devices were added: early ones are filled before late ones are used by several jobs."""
 
     name = "first-fit"
+    by_device = True
 
 
 BUSY_PPM = 1_000_000
@@ -88,6 +94,7 @@ class Lug(BasePlacement):
     """
 
     name = "lug"
+    by_device = True
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
         """Return the activity, then most free memory."""
@@ -100,6 +107,7 @@ class Magm(BasePlacement):
     """Most free memory first; among equals the device with fewest jobs."""
 
     name = "magm"
+    by_device = True
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
         """Return most free memory first, then the number of jobs."""
@@ -110,6 +118,7 @@ class RoundRobin(BasePlacement):
     """The device whose last placement is longest ago."""
 
     name = "round-robin"
+    by_device = True
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
         """Return the number of the last placement there."""
@@ -123,6 +132,7 @@ class GuardedPlacement(Watched[PlacementPolicy]):
         super().__init__(policy, limit)
         self._fallback = Magm()
         self.collocates = bool(policy.collocates)
+        self.by_device = bool(getattr(policy, "by_device", False))
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
         """Return the policy's checked answer."""

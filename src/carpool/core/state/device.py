@@ -150,6 +150,17 @@ class Device:
     answered: bool = False  # whether its load has ever been known
     load: Load | None = None  # what it does; None: unknown (by now)
     unmeasured_why: str = ""  # and why
+    said: set[DeviceId] = field(default_factory=set)  # names of devices that have changed
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self.__dict__[name] = value
+        self.changed()
+
+    def changed(self) -> None:
+        """Say that the device has changed: who changes one of its sets has to."""
+        said = self.__dict__.get("said")
+        if said is not None:
+            said.add(self.spec.id)
 
     @property
     def model(self) -> str:

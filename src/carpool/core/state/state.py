@@ -14,6 +14,7 @@ from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device, Lane
+from carpool.core.state.idle_order import IdleOrder
 from carpool.core.state.job import Job, Requirements
 from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.use import HostUse, InUse, UserUses
@@ -122,6 +123,7 @@ class State:
         self.queue: list[QueueEntry] = []  # ready jobs in order of admission
         self.entries: dict[JobId, QueueEntry] = {}  # the same by job
         self.requirements: Counter[Requirements] = Counter()  # of the queued jobs
+        self.idle_order = IdleOrder()
         self.device_views: dict[DeviceId, DeviceView] | None = None  # while the queue is looked at
         self.in_use: InUse | None = None  # what users and groups have, while that stays so or is kept up to date
         self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for

@@ -23,9 +23,7 @@ from carpool.protocol.units import format_duration, format_size
 
 @click.command("show", short_help="Show everything about a job.")
 @with_one_job
-@click.option(
-    "--why", is_flag=True, help="Show instead how the placement was decided, with the figures of devices."
-)
+@click.option("--why", is_flag=True, help="Show instead how the placement was decided, with the figures of devices.")
 @with_common_options
 def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
     """Show everything about a job, including why it waits.
