@@ -75,7 +75,11 @@ async def by_the_daemon(jobs: Sequence[TraceJob], options: Options, path: Path) 
     journal = Journal(connection, asyncio.get_running_loop())
     feed, clock = Feed(journal, path, 0), JumpingClock()
     core = CoreLoop(
-        machine_for(core_settings(options)), feed, lambda post: Scene(jobs, options, post), lambda _job: None, clock
+        machine_for(core_settings(options), records=False),
+        feed,
+        lambda post: Scene(jobs, options, post),
+        lambda _job: None,
+        clock,
     )
     scene = core.executor
     scene.begin()
