@@ -200,7 +200,7 @@ def _fits_beside_pinned(state: State, device: Device, job: Job) -> bool:
 
 
 def _exclusive_beside_pinned(state: State, device: Device) -> bool:
-    """Whether the exclusive job waits for memory that pinned engines have: nobody would compute until they end."""
+    """Whether the exclusive job waits for memory that pinned engines have: no job would compute until they end."""
     holder = device.exclusive_holder
     if holder not in device.waiters or not pinned_engines(state, device):
         return False

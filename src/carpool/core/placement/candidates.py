@@ -80,7 +80,7 @@ def evaluate(state: State, job: Job) -> Placement:
 
 
 def recorded(state: State, job: Job, choice: PlacementChoice) -> Placement | None:
-    """Record the best devices as they are before the job is placed, with the chosen ones; None: nobody reads it."""
+    """Record the best devices as they are before the job is placed, with the chosen ones; None: it is not kept."""
     if not state.records_placements:
         return None
     able = allowed(state, job.requirements)

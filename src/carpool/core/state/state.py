@@ -151,7 +151,7 @@ class State:
         #: The time quantum of each device; of None: where there is no device.
         self.quanta: dict[DeviceId | None, Micros] = {}
         self.update_quanta()
-        self.records_placements = True  # whether anybody reads on what they were based
+        self.records_placements = True  # whether commands say on what they were based
 
     def update_quanta(self) -> None:
         """Set each device's quantum: its own, else the one in the settings, else the policy's."""
