@@ -41,7 +41,7 @@ class DeviceRow:
 class Placement:
     """The record of a placement, or (nothing chosen) of a refusal: devices in the order in which they are tried.
 
-    Of a placement, the first eight and those that were chosen; of a refusal, all.
+    The record of a placement has the first eight devices and the chosen ones; that of a refusal has all.
     """
 
     job: JobId

@@ -194,7 +194,7 @@ def _fall_short(state: State, device: Device, job: Job, why: WaitState) -> None:
 
 
 def _fits_beside_pinned(state: State, device: Device, job: Job) -> bool:
-    """Whether the job fits beside the memory of pinned engines, which leaves only when they end."""
+    """Whether the job fits beside pinned engines, whose memory leaves only when they end."""
     others = (each for each in pinned_engines(state, device) if each is not job and not each.pending)
     return needed_in_all(job) + sum(each.reserved.persistent for each in others) <= device.usable
 

@@ -20,7 +20,7 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 
-#: Devices in the record of a placement, besides those that were chosen.
+#: The most devices that the record of a placement has, besides the chosen ones.
 RECORDED = 8
 
 

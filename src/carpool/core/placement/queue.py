@@ -145,7 +145,10 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         return refusal
     if job.spec.needs_several:
         return _attempt_several(state, job, open_devices)
-    takers = _idle_takers(state, job, open_devices) or _takers(state, job, _open(state, job, open_devices))
+    asked = job.requirements
+    takers = _idle_takers(state, job, open_devices)
+    if not takers:
+        takers = _takers(state, job, _open(allowed(state, asked), asked, open_devices))
     if not takers:
         return partial(_refusal, state, job)
     device, place = takers[0] if len(takers) == 1 else min(takers, key=lambda taker: _order(state, job, *taker))
@@ -180,11 +183,9 @@ def _idle(state: State, job: Job, open_devices: set[DeviceId]) -> Iterable[Devic
     if state.placement.by_device:
         basis = (state.placement, state.settings, state.policy)
         ordered = state.idle_order.devices(state.devices, partial(_present_key, state, job), *basis)
-        return (
-            each for each in ordered if each.spec.id in open_devices and may_use(each, asked) and _may_help(each, asked)
-        )
-    idle = [device for device in _open(state, job, open_devices) if device.idle and not device.spec.drained]
-    return sorted(idle, key=lambda device: (rank(state, job, device), device.position))
+        return _open((device for device in ordered if may_use(device, asked)), asked, open_devices)
+    idle = (device for device in allowed(state, asked) if device.idle and not device.spec.drained)
+    return sorted(_open(idle, asked, open_devices), key=lambda device: (rank(state, job, device), device.position))
 
 
 def _present_key(state: State, job: Job, device: Device) -> Key:
@@ -194,9 +195,9 @@ def _present_key(state: State, job: Job, device: Device) -> Key:
     return key_of(state, job, device)
 
 
-def _open(state: State, job: Job, open_devices: set[DeviceId]) -> list[Device]:
-    asked = job.requirements
-    return [device for device in allowed(state, asked) if device.spec.id in open_devices and _may_help(device, asked)]
+def _open(devices: Iterable[Device], asked: Requirements, open_devices: set[DeviceId]) -> Iterable[Device]:
+    """Yield those of the devices that are open, and where any lane could help."""
+    return (device for device in devices if device.spec.id in open_devices and _may_help(device, asked))
 
 
 def _may_help(device: Device, asked: Requirements) -> bool:
