@@ -190,7 +190,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _called(given: Sequence[str]) -> int:
     _check_request_id()
-    result = cli.main(list(given), prog_name="carpool", standalone_mode=False)
+    result = cli.main(list(given), prog_name="carpool", standalone_mode=False, obj=tuple(given))
     return result if isinstance(result, int) else Exit.OK
 
 

@@ -21,7 +21,7 @@ from carpool.sim.world import Scene
 #: a policy that never lets any job run, or one that asks to be called again without end.
 IDLE_TICKS = 100_000
 RESTLESS_US = 10
-PROGRESS_EVERY = 1000
+PROGRESS_EVERY = 20  # jobs
 TICK = Tick()
 Witness = Callable[[Micros, Event | Command], None]
 

@@ -195,16 +195,22 @@ def check_device(name: str, known: Sequence[str]) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to write to, which takes the place of ``path`` at the end; an earlier file stays until then.
+def draft_of(path: Path) -> Iterator[Path]:
+    """Yield a path for a new file, which takes the place of ``path`` at the end; an earlier file stays until then.
 
     A link is replaced, not followed.  Raises OSError; after any exception the new file is removed.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with draft.open("xb") as file:
-            yield file
+        yield draft
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file to write to, which takes the place of ``path`` at the end, as `draft_of` says."""
+    with draft_of(path) as draft, draft.open("xb") as file:
+        yield file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ class Wanted:
     trace: Path | None
     trace_format: str | None
     generator: str | None
-    seed: int | None
+    seeds: range | None
     journal: str | None  # "": that of the home directory
     verify: bool
     services: Path | None
@@ -54,6 +55,27 @@ class Wanted:
     jobs_csv: Path | None
     runs_csv: Path | None
     report: Path | None
+    loads: tuple[float, ...] | None
+    replicas: int | None
+    spread: int | str | None  # millionths, or "measured"
+    processes: int | None
+    quiet: bool  # no progress on the terminal
+    arguments: tuple[str, ...]  # as they were given
+
+    @property
+    def all_loads(self) -> Sequence[float | None]:
+        """The loads to simulate; None: that of the jobs as they are."""
+        return self.loads or (None,)
+
+    @property
+    def all_seeds(self) -> Sequence[int | None]:
+        """The seeds of the generator to simulate; None: there is none."""
+        return self.seeds or ((None,) if self.generator is None else (0,))
+
+    @property
+    def several(self) -> bool:
+        """Whether each policy is simulated more than once."""
+        return self.replicas is not None or len(self.all_seeds) > 1 or len(self.all_loads) > 1
 
 
 def estimator(text: str) -> str:

@@ -1,8 +1,9 @@
-"""The source of the jobs: a trace file, a generator, or a daemon's journal."""
+"""The source of the jobs: a trace file, a generator, or a daemon's journal; and replicas of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,22 +22,33 @@ if TYPE_CHECKING:
     from carpool.sim.model.served_engines import ServedEngine
     from carpool.sim.model.served_models import Services
     from carpool.sim.model.trace_job import TraceJob
+    from carpool.sim.results.provenance import MadeWith
+    from carpool.sim.study.job_sources import JobSource
 
 _REQUESTS = "each time with requests counts as one, which computes for as long as it did; a journal has no tokens"
 
 
 def check_source(wanted: Wanted) -> None:
-    """Raise UsageError unless exactly one source of jobs is named, or services alone."""
+    """Raise UsageError unless exactly one source of jobs is named, or services alone, with options that it has."""
     sources = (wanted.trace, wanted.generator, wanted.journal)
     named = sum(source is not None for source in sources)
     if named != 1 and not (named == 0 and wanted.services is not None):
         raise click.UsageError("Give one source of jobs: a TRACE file, --generate KIND, or --from-journal.")
-    journal = wanted.journal is not None
+    journal, replicas = wanted.journal is not None, wanted.replicas is not None
     for given, needed, text in (
-        (wanted.seed is not None, wanted.generator is not None, "--seed is for --generate."),
+        (wanted.seeds is not None, wanted.generator is not None, "--seed is for --generate."),
         (wanted.trace_format is not None, wanted.trace is not None, "--format is for a TRACE file."),
         (wanted.since_us is not None, journal and not wanted.verify, "--since is for --from-journal without --verify."),
         (wanted.verify, journal, "--verify is for --from-journal."),
+        (wanted.loads is not None, named == 1, "--load is for jobs; services have rates."),
+        (replicas, named == 1, "--replicas is for jobs; services have a seed."),
+        (wanted.spread is not None, replicas, "--spread is for --replicas."),
+        (
+            replicas,
+            journal or wanted.spread is not None,
+            "--replicas needs --spread, as in 10%; a journal shows its own.",
+        ),
+        (replicas, len(wanted.all_seeds) == 1, "--seed FROM:TO and --replicas both repeat; give one of them."),
     ):
         if given and not needed:
             raise click.UsageError(text)
@@ -47,13 +59,27 @@ def journal_path(wanted: Wanted, home: Path) -> Path:
     return expanded(wanted.journal) if wanted.journal else home
 
 
-def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
-    """Return the jobs in order of submission; notes about jobs that were left out go to standard error."""
-    with Progress("reading the jobs"):
-        jobs, notes = _generated(wanted) if wanted.generator is not None else _read(wanted, home)
+def read_jobs(wanted: Wanted, home: Path) -> JobSource:
+    """Return the jobs in order of submission; notes about jobs that were left out go to standard error.
+
+    They are made, or read, once here: a generator is asked again for each seed and load.  Raises UsageError, Problem.
+    """
+    from carpool.sim.study.job_sources import Generated, Recorded, jobs_of
+
+    notes: list[str] = []
+    with Progress("reading the jobs", not wanted.quiet):
+        if wanted.generator is not None:
+            source: JobSource = Generated(wanted.generator, wanted.devices, wanted.limit)
+        else:
+            jobs, notes = _read(wanted, home)
+            source = Recorded(sorted(jobs, key=lambda job: job.submit_us)[: wanted.limit])
+        try:
+            jobs_of(source, wanted.all_loads[0], wanted.all_seeds[0])
+        except ValueError as error:
+            raise click.UsageError(f"--generate: {error}") from error
     for note in notes:
         print(note, file=sys.stderr)
-    return sorted(jobs, key=lambda job: job.submit_us)[: wanted.limit]
+    return source
 
 
 def read_served(wanted: Wanted, home: Path) -> Services | None:
@@ -85,16 +111,6 @@ def _engines(wanted: Wanted, home: Path) -> Sequence[ServedEngine]:
     return found
 
 
-def _generated(wanted: Wanted) -> tuple[list[TraceJob], list[str]]:
-    from carpool.sim.generators import generate
-
-    assert wanted.generator is not None, "checked before"
-    try:
-        return generate(wanted.generator, wanted.seed or 0), []
-    except ValueError as error:
-        raise click.UsageError(f"--generate: {error}") from error
-
-
 def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
     from carpool.sim.traces import TraceError, read_journal, read_trace_with_notes
 
@@ -108,12 +124,31 @@ def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
         raise Problem(Exit.FAILED, "trace", str(error)) from error
 
 
-def save_jobs(jobs: list[TraceJob], path: Path) -> None:
+def save_jobs(jobs: Sequence[TraceJob], path: Path) -> None:
     """Write jobs as a trace that `read_jobs` understands.  Raises Problem."""
     from carpool.sim.traces import write_trace
 
     try:
-        with writing(path):
-            write_trace(jobs, path)
+        with writing(path) as draft:
+            write_trace(jobs, draft)
     except ValueError as error:
         raise Problem(Exit.FAILED, "trace", f"--save-trace: {error}") from error
+
+
+def made_with(wanted: Wanted, home: Path, jobs: Sequence[TraceJob]) -> MadeWith:
+    """Return what the results are made with; ``jobs``: as they were read from a journal."""
+    from carpool import __version__
+    from carpool.sim.results.provenance import MadeWith, source_file, source_journal
+
+    seeds = wanted.seeds or range(1)
+    return MadeWith(
+        carpool=__version__,
+        command=shlex.join(("carpool", *wanted.arguments)),
+        trace=None if wanted.trace is None else source_file(wanted.trace),
+        journal=None if wanted.journal is None else source_journal(journal_path(wanted, home), jobs),
+        generator=wanted.generator,
+        services=None if wanted.services is None else source_file(wanted.services),
+        seeds=None if wanted.generator is None else f"{seeds[0]}:{seeds[-1] + 1}" if len(seeds) > 1 else str(seeds[0]),
+        loads=wanted.loads,
+        replicas=wanted.replicas,
+    )

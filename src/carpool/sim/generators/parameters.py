@@ -79,6 +79,11 @@ def rule_of(parameter: Field[Any]) -> Rule:
     return rule
 
 
+def has_parameter(parameters: type[Any], name: str) -> bool:
+    """Whether a kind has a parameter of that name."""
+    return name in {each.name for each in fields(parameters)}
+
+
 def parse_parameters(kind: str, parameters: type[Any], text: str) -> dict[str, Any]:
     """Parse the given values.  Raises ValueError that names the available keys."""
     known = {each.name: rule_of(each) for each in fields(parameters)}

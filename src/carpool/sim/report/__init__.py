@@ -3,6 +3,6 @@
 Importing this loads plotly; import it only when a report is wanted.
 """
 
-from carpool.sim.report.page import write_report
+from carpool.sim.report.page import write_report, write_study
 
-__all__ = ["write_report"]
+__all__ = ["write_report", "write_study"]

@@ -9,13 +9,14 @@ from heapq import nsmallest
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.colors import qualitative
+from plotly.colors import hex_to_rgb, qualitative, unlabel_rgb
 from plotly.subplots import make_subplots
 
 from carpool.core.model import GIB, Allocation, Micros, Outcome
 from carpool.sim.model.result import Recording, Result, Series, Span
 from carpool.sim.report.curves import MOST_POINTS, Scale, between, curve, mean, scale_for
 from carpool.sim.results.csv_files import ReportRow, rows_of
+from carpool.sim.study.figures import FigureRange, StudyRow
 from carpool.sim.traces.numbers import print_decimal
 
 MOST_SPANS, MOST_ROWS = 5000, 160
@@ -51,6 +52,53 @@ def _jcts(result: Result) -> Series:
     times = sorted(job.jct_us for job in result.jobs if job.outcome is Outcome.SUCCEEDED)
     shares = (rank / len(times) for rank in range(len(times) + 1))
     return Series(array("q", [*times[:1], *times]), array("d", shares if times else ()))
+
+
+def load_figure(rows: Sequence[StudyRow]) -> go.Figure:
+    """Draw the mean JCT over the load, one line per policy, with the range as a band; without loads, one bar each."""
+    known = [row for row in rows if row.figures["avg_jct_s"] is not None]
+    scale = scale_for(max((round(_range(row).p95 * 1_000_000) for row in known), default=0))
+    figure = go.Figure()
+    for number, policy in enumerate(dict.fromkeys(row.policy for row in known)):
+        own = [row for row in known if row.policy == policy]
+        colour = _COLOURS[number % len(_COLOURS)]
+        figure.add_traces(_over_load(own, scale, colour) if own[0].load is not None else [_bar(own[0], scale, colour)])
+    figure.update_layout(template="plotly_white", height=420).update_xaxes(
+        title=None if not known or known[0].load is None else "load"
+    )
+    return figure.update_yaxes(title=f"mean JCT ({scale.unit})", rangemode="tozero")
+
+
+def _range(row: StudyRow) -> FigureRange:
+    """Return the mean JCT in seconds; of one simulation, too."""
+    figure = row.figures["avg_jct_s"]
+    return figure if isinstance(figure, FigureRange) else FigureRange(figure, figure, figure)
+
+
+def _over_load(rows: Sequence[StudyRow], scale: Scale, colour: str) -> list[go.Scatter]:
+    """Return a line with a band."""
+    loads, name = [row.load for row in rows], label(rows[0].policy)
+    mean, low, high = (
+        scale.all(round(part * 1_000_000) for part in parts) for parts in zip(*map(_range, rows), strict=True)
+    )
+    edge = {"mode": "lines", "line_width": 0, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
+    return [
+        go.Scatter(x=loads, y=high, **edge),
+        go.Scatter(x=loads, y=low, fill="tonexty", fillcolor=_pale(colour), **edge),
+        go.Scatter(x=loads, y=mean, name=name, legendgroup=name, mode="lines+markers", line_color=colour),
+    ]
+
+
+def _bar(row: StudyRow, scale: Scale, colour: str) -> go.Bar:
+    mean, low, high = scale.all(round(part * 1_000_000) for part in _range(row))
+    error = {"type": "data", "symmetric": False, "array": [high - mean], "arrayminus": [mean - low]}
+    return go.Bar(x=[label(row.policy)], y=[mean], error_y=error, marker_color=colour, showlegend=False)
+
+
+def _pale(colour: str) -> str:
+    """Return a colour, as in #1f77b4 or rgb(102,194,165), nearly transparent."""
+    parts = unlabel_rgb(colour) if colour.startswith("rgb") else hex_to_rgb(colour)
+    return "rgba({:.0f},{:.0f},{:.0f},0.2)".format(*parts)
 
 
 def policy_figure(result: Result, recording: Recording, end_us: Micros) -> tuple[go.Figure, str]:

@@ -7,9 +7,9 @@ import csv
 import json
 import os
 import pty
+import re
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +21,10 @@ import pytest
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.commands.traces import simulate
 from carpool.cli.main import main
+from carpool.cli.render.progress import Progress
+from carpool.cli.simulation import run, source
 from carpool.cli.simulation.options import MOST_LIMITS
+from carpool.cli.simulation.outputs import writing
 from carpool.core.model import GIB, Allocation, Oversubscribe
 from carpool.core.policies.own import LIMITS
 from carpool.protocol.missing_package import extra_hint
@@ -414,7 +417,10 @@ def test_a_saved_trace_is_simulated_as_the_jobs_were(carpool: Cli, tmp_path: Pat
     source = ["--generate", "poisson:jobs=40,devices=2", "--limit", "30", "--save-trace", str(saved)]
     first, again = figures_of(carpool, *source, *options), figures_of(carpool, saved, *options)
     assert len(read_trace(saved)) == first["jobs"] == 30
-    assert {**first, "jobs_per_second_simulated": 0} == {**again, "jobs_per_second_simulated": 0}
+    differ = {"jobs_per_second_simulated", "made_with"}
+    assert {name: first[name] for name in first.keys() - differ} == {
+        name: again[name] for name in again.keys() - differ
+    }
 
 
 def test_a_policy_and_an_interference_model_of_ones_own(carpool: Cli, trace: Path, tmp_path: Path) -> None:
@@ -457,11 +463,12 @@ def test_nothing_that_is_not_needed_is_loaded(carpool: Cli, trace: Path) -> None
     assert top.isdisjoint({"plotly", "numpy", "torch", "aiohttp", "asyncio"})
 
 
-def test_progress_is_for_terminals_and_ctrl_c_ends_it(carpool: Cli) -> None:
+def test_progress_is_for_terminals_and_ctrl_c_says_how_far_it_came(carpool: Cli, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     arguments = ["simulate", "--generate", "poisson:jobs=100000,devices=8", "--devices", "8", "--policy", "srtf"]
+    arguments += [f"--{name}={tmp_path / name}" for name in ("jobs-csv", "report")]
     own = {"start_new_session": True, "preexec_fn": heed_the_terminal}
-    process = carpool.start(arguments, stdout=subprocess.PIPE, stderr=theirs, **own)
+    process = carpool.start(arguments, stdout=theirs, stderr=theirs, **own)
     os.close(theirs)
     shown, interrupted = b"", False
     with suppress(OSError):  # a terminal that is closed cannot be read; one that is not read holds up who writes
@@ -470,10 +477,69 @@ def test_progress_is_for_terminals_and_ctrl_c_ends_it(carpool: Cli) -> None:
             if not interrupted and b"100,000 jobs" in shown:
                 process.send_signal(signal.SIGINT)
                 interrupted = True
-    output, _ = process.communicate()
+    process.communicate()
     os.close(ours)
-    assert b"of 100,000 jobs" in shown
-    assert (process.returncode, output) == (130, "")
+    assert re.search(rb"interrupted: srtf [\d,]+ of 100,000 jobs\r\n", shown)
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("terminal", "option", "shown"), [(True, [], True), (True, ["--json"], False), (False, [], False)]
+)
+def test_no_progress_where_the_output_goes_elsewhere(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, option: list[str], shown: bool
+) -> None:
+    lines: list[bool] = []
+
+    class Line(Progress):
+        def __init__(self, text: str, shown: bool = True) -> None:
+            lines.append(shown)
+            super().__init__(text, False)
+
+    monkeypatch.setattr(run, "Progress", Line)
+    monkeypatch.setattr(source, "Progress", Line)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert main(["simulate", str(trace), "--policy", "fifo", *option]) == 0
+    assert lines == [shown] * 2
+
+
+def test_ctrl_c_leaves_whole_files_of_policies_that_have_ended(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = driver.simulate
+
+    def simulate_once(jobs: list[TraceJob], options: Options, progress: Callable[[int], None]) -> Any:
+        if options.settings.policy == "srtf":
+            progress(2)
+            raise KeyboardInterrupt
+        return real(jobs, options, progress)
+
+    monkeypatch.setattr(driver, "simulate", simulate_once)
+    lists = ["--jobs-csv", str(tmp_path / "jobs.csv"), "--report", str(tmp_path / "report.html")]
+    assert main(["simulate", str(trace), "--policy", "fifo", "--policy", "srtf", *lists]) == 130
+    first = tmp_path / "jobs-fifo.csv"
+    assert len(first.read_text().splitlines()) == 4
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.csv", "jobs-fifo.csv"}
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "interrupted: 1 of 2 simulations, policy srtf: 2 of 3 jobs" in captured.err
+    assert f"written: {first}" in captured.err
+
+
+def test_a_file_that_is_written_stays_what_it_was_until_then(trace: Path, tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept.csv", tmp_path / "link.csv"
+    kept.write_text("earlier")
+    kept.chmod(0o640)
+    link.symlink_to(kept)
+    with pytest.raises(ValueError, match="half"), writing(link) as draft:
+        draft.write_text("half")
+        raise ValueError("half")
+    assert kept.read_text() == "earlier"
+    assert main(["simulate", str(trace), "--policy", "fifo", "--jobs-csv", str(link)]) == 0
+    assert link.is_symlink() and kept.read_text().startswith("job_id")
+    assert kept.stat().st_mode & 0o777 == 0o640
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.csv", "kept.csv", "link.csv"}
 
 
 def test_a_daemons_journal_is_never_overwritten(carpool: Cli, trace: Path, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from carpool.cli.base.cli_error import Exit
 from carpool.cli.base.options_common import (
     OUTPUT_FILE,
     OVERSUBSCRIBE,
@@ -22,6 +24,7 @@ from carpool.cli.base.presets import PRESETS, preset
 from carpool.cli.base.time_arguments import MOMENT
 from carpool.cli.render.output import stdout_output
 from carpool.cli.simulation.options import Wanted, estimator, las_limits
+from carpool.cli.simulation.study_options import with_study_options
 from carpool.core.model import GIB
 from carpool.protocol.setting_text import parse_setting, share_ppm
 
@@ -33,9 +36,6 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 @click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Format of the TRACE file.  [default: auto]")
 @click.option(
     "--generate", "generator", metavar="KIND[:KEY=VALUE,...]", help="Generate jobs, as in poisson:jobs=1000,load=0.9."
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), help="For --generate: the same seed gives the same jobs.  [default: 0]"
 )
 @click.option(
     "--from-journal",
@@ -58,9 +58,10 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file of models and engines that are served beside the jobs, or without jobs; needs lanes.",
 )
+@with_study_options
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
 @click.option("--save-trace", type=OUTPUT_FILE, help="Write the jobs as a trace in CSV.")
-@click.option("--devices", type=POSITIVE, default=1, show_default=True, help="Number of identical devices.")
+@click.option("--devices", type=POSITIVE, help="Number of identical devices.  [default: 1]")
 @click.option(
     "--policy",
     "policies",
@@ -170,32 +171,42 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 )
 @click.option("--report", type=OUTPUT_FILE, help="Write an HTML page of charts; needs the extra report.")
 @with_common_options
-def command(home: Path, as_json: bool, **options: Any) -> int:
+@click.pass_context
+def command(
+    context: click.Context, /, home: Path, as_json: bool, devices: int | None, hosts: int | None, **options: Any
+) -> int:
     """What-if simulation of a trace: the scheduler that runs live, in virtual time.
 
     Prints one row per policy: completion times (JCT), queueing delay, makespan.  TRACE is CSV, or a trace of Philly or
     Alibaba.  Jobs get whole devices.  They share devices under all policies with --lanes, --from-journal, --preset or
-    --placement, or if one of the policies is fair, pack or tq.  Examples:
+    --placement, or if one of the policies is fair, pack or tq.  Several seeds, loads or replicas give each figure a
+    range: the 5th to the 95th percentile.  Examples:
 
     \b
         carpool simulate trace.csv --devices 8 --policy fifo --policy srtf
         carpool simulate --generate salus:jobs=100 --policy fair --report out.html
+        carpool simulate --generate poisson --hosts 50x8 --policy srtf --seed 0:20 --load 0.5:1.0:0.1 -j
     """
     # Only here: no other command, and no help text, should wait for the simulator to load.
-    from carpool.cli.simulation import choices, outputs, run, source, table
+    from carpool.cli.simulation import choices, outputs, run, source, table, verify
 
-    wanted = Wanted(**options)
+    if devices is not None and hosts is not None:
+        raise click.UsageError("--devices and --hosts both say how many devices there are; give one of them.")
+    wanted = Wanted(
+        devices=hosts or devices or 1,
+        quiet=as_json or not sys.stdout.isatty(),
+        arguments=tuple(context.find_root().obj or ()),
+        **options,
+    )
     if not wanted.policies:
         wanted = dataclasses.replace(wanted, policies=(PRESETS[wanted.preset].policy if wanted.preset else "fair",))
     source.check_source(wanted)
     if wanted.verify:
-        return run.verify(source.journal_path(wanted, home), as_json)
+        return verify.verify(source.journal_path(wanted, home), as_json, wanted.quiet)
     chosen = choices.all_options(wanted, source.read_served(wanted, home))
     outputs.check_outputs(wanted)
-    jobs = source.read_jobs(wanted, home)
-    choices.check_estimator(wanted, jobs)
-    if wanted.save_trace is not None:
-        source.save_jobs(jobs, wanted.save_trace)
-    summaries = run.run_all(wanted, jobs, chosen)
-    shown = summaries if len(summaries) > 1 else summaries[0]
-    return answer(as_json, shown, lambda: table.lines(summaries, stdout_output()))
+    found = run.run_all(wanted, source.read_jobs(wanted, home), chosen, home)
+    if found.rows_with_figures:
+        answer(as_json, found.for_json(), lambda: table.lines(found.rows_with_figures, stdout_output()))
+    found.check()
+    return Exit.OK
