@@ -46,6 +46,9 @@ def check(run: WhatIfRun, policy: str) -> None:
     assert run.policy == policy and run.figures["jobs"].value == 3 and run.figures["refused"].value == 0
     mean, p95, makespan = (run.figures[name].value for name in ("mean_jct", "p95_jct", "makespan"))
     assert mean is not None and p95 is not None and makespan is not None and 0 < mean <= p95 <= makespan
+    for figure in run.figures.values():
+        assert figure.value is not None and figure.low is not None and figure.high is not None
+        assert figure.low <= figure.value <= figure.high
     assert {lane.device for lane in run.lanes} == {"host0"}
     assert {job for lane in run.lanes for _, _, job in lane.runs} >= {1, 2, 3}
     for lane in run.lanes:
@@ -62,6 +65,14 @@ def test_the_journal_is_simulated_under_both_policies(daemon: Daemon) -> None:
     for run in (answer.now, answer.then):
         half, most = (run.figures[f"engines_{name}"].value for name in ("p50", "p99"))
         assert half is not None and most is not None and 0 < half <= most
+
+
+def test_ranges_are_left_out_where_they_would_take_long(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RANGES_S", 1e-9)
+    answer = asked(daemon, WhatIf("srtf"))
+    assert module.UNRANGED in answer.notes
+    assert {(figure.low, figure.high) for figure in answer.then.figures.values()} == {(None, None)}
+    assert answer.then.figures["jobs"].value == 3
 
 
 def test_the_same_policy_with_other_settings_is_another_side(daemon: Daemon) -> None:

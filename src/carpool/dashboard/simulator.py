@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,11 +31,13 @@ class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WhatIfFigure(msgspec.Struct, frozen=True):
-    """``value`` null: there is no job for the figure."""
+    """``value`` null: there is no job for the figure.  With a range it is the mean of the replicas."""
 
     value: float | None
     unit: str  # "s", "%" or ""
     text: str  # explains the figure to users
+    low: float | None = None  # 5th percentile of the replicas; null: no range
+    high: float | None = None  # 95th percentile
 
 
 class WhatIfLane(msgspec.Struct, frozen=True):
@@ -76,31 +78,42 @@ STEPS = 1000
 Run = tuple[int, int, int]
 
 
-class SimulatedEngineFigures(msgspec.Struct, frozen=True):
-    """Holds the figures of one engine; the last of several are those of all engines."""
-
-    p50_s: float | None
-    p99_s: float | None
-
-
-class ServedFigures(msgspec.Struct, frozen=True):
-    """Holds the figures of all services."""
-
-    engines: list[SimulatedEngineFigures]
-
-
 class SimulatedFigures(msgspec.Struct, frozen=True):
-    """The fields of a row of `carpool simulate --json` that are used."""
+    """The fields of a row of `carpool simulate --json` that are used.  ``ranges``: of several simulations, by field.
+
+    ``services``: null, or with a list ``engines``, of which the last has the figures of all; so have their ranges.
+    """
 
     policy: str
-    jobs: int
-    refused: int
+    jobs: float
+    refused: float
     avg_jct_s: float | None
     p95_jct_s: float | None
     avg_waiting_s: float | None
     makespan_s: float
     utilization: float
-    services: ServedFigures | None
+    jobs_per_second_simulated: float
+    services: dict[str, Any] | None
+    ranges: dict[str, Any] | None = None
+
+    def figure(self, field: str, unit: str, text: str) -> WhatIfFigure:
+        """Return a figure of the jobs."""
+        return _figure(getattr(self, field), (self.ranges or {}).get(field), unit, text)
+
+    def figures_of_engines(self, fields: Mapping[str, tuple[str, str, str]]) -> dict[str, WhatIfFigure]:
+        """Return figures of all engines; none without engines.  ``fields``: field, unit and text, by name."""
+        if self.services is None or not self.services["engines"]:
+            return {}
+        engines = self.services["engines"][-1]
+        spans = (self.ranges or {}).get("services", {}).get("engines", [{}])[-1]
+        found = ((name, field, unit, text) for name, (field, unit, text) in fields.items())
+        return {name: _figure(engines[field], spans.get(field), unit, text) for name, field, unit, text in found}
+
+
+def _figure(value: float | None, span: Mapping[str, float] | None, unit: str, text: str) -> WhatIfFigure:
+    factor = 100 if unit == "%" else 1
+    low, high = (None, None) if span is None else (span["p5"] * factor, span["p95"] * factor)
+    return WhatIfFigure(None if value is None else value * factor, unit, text, low, high)
 
 
 @dataclass(frozen=True, slots=True)

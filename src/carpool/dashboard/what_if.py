@@ -13,6 +13,7 @@ from pathlib import Path
 
 from carpool.dashboard.past_jobs import MOST_JOBS, PastJobs, past_jobs
 from carpool.dashboard.simulator import (
+    Simulated,
     SimulatedFigures,
     WhatIf,
     WhatIfAnswer,
@@ -32,6 +33,14 @@ LIKE = (
     "both sides are simulated from the same jobs, so that like is compared with like; the simulator knows how long"
     " each job takes, which the daemon has to learn"
 )
+#: As many replicas are simulated as may take this time, estimated from the first simulation; fewer give no ranges.
+RANGES_S = 6.0
+FEWEST_REPLICAS, MOST_REPLICAS = 5, 20
+RANGED = (
+    "figures are means of {} simulations, with their 5th to 95th percentile: start-ups and paces are drawn from how far"
+    " they have differed between jobs of one name; the pictures show the jobs as they were"
+)
+UNRANGED = "these jobs take too long to simulate several times, so the figures have no ranges; fewer hours have them"
 _ONE_AT_A_TIME = asyncio.Semaphore(1)
 
 
@@ -83,23 +92,39 @@ async def _sides(past: PastJobs, now: _Side, then: _Side, directory: Path) -> tu
 
 
 async def _simulated(past: PastJobs, side: _Side, policies: Sequence[str], directory: Path) -> list[Told]:
+    """Simulate the jobs as they were, for the pictures, then replicas of them, for the figures."""
     runs = directory / "runs.csv"
-    found = await simulate(
-        [
-            *past.source,
-            *(f"--policy={policy}" for policy in policies),
-            *("--lanes", f"--limit={MOST_JOBS}", f"--runs-csv={runs}", f"--placement={side.placement}"),
-            *(f"--devices={len(past.devices.devices)}", f"--device-memory={_memory(past)}B"),
-            f"--store={past.devices.store.budget_bytes}B",
-            *(f"--set={text}" for text in _settings(side)),
-        ]
-    )
+    common = _arguments(past, side, policies)
+    found = await simulate([*common, f"--runs-csv={runs}"])
+    ranged = await _ranged(common, found)
     names = [device.id for device in past.devices.devices]
     paths = [path_of_policy(runs, policy, policies) for policy in policies]
     lanes = [await asyncio.to_thread(read_lanes, path, names) for path in paths]
+    told = [*found.notes, *ranged.notes]
+    return [(WhatIfRun(row.policy, _figures(row), each), told) for row, each in zip(ranged.rows, lanes, strict=True)]
+
+
+def _arguments(past: PastJobs, side: _Side, policies: Sequence[str]) -> list[str]:
     return [
-        (WhatIfRun(row.policy, _figures(row), each), found.notes) for row, each in zip(found.rows, lanes, strict=True)
+        *past.source,
+        *(f"--policy={policy}" for policy in policies),
+        *("--lanes", f"--limit={MOST_JOBS}", f"--placement={side.placement}"),
+        *(f"--devices={len(past.devices.devices)}", f"--device-memory={_memory(past)}B"),
+        f"--store={past.devices.store.budget_bytes}B",
+        *(f"--set={text}" for text in _settings(side)),
     ]
+
+
+async def _ranged(common: Sequence[str], found: Simulated) -> Simulated:
+    """Return the rows with ranges, or as they were found if that would take too long; with a note."""
+    if not any(row.jobs for row in found.rows):  # engines alone, of which nothing is drawn
+        return Simulated(found.rows, [])
+    once_s = sum(row.jobs / row.jobs_per_second_simulated for row in found.rows if row.jobs)
+    count = min(MOST_REPLICAS, int(RANGES_S / max(once_s, RANGES_S / MOST_REPLICAS)))
+    if count < FEWEST_REPLICAS:
+        return Simulated(found.rows, [UNRANGED])
+    ranged = await simulate([*common, f"--replicas={count}", "--spread=measured"])
+    return Simulated(ranged.rows, [RANGED.format(count), *ranged.notes])
 
 
 def _settings(side: _Side) -> list[str]:
@@ -122,26 +147,21 @@ def _about(past: PastJobs, run: WhatIfRun) -> list[str]:
 
 
 def _figures(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
-    return _of_jobs(row) | _of_engines(row)
+    jobs = {name: row.figure(*about) for name, about in _OF_JOBS.items()}
+    return jobs | row.figures_of_engines(_OF_ENGINES)
 
 
-def _of_engines(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
-    if row.services is None or not row.services.engines:
-        return {}
-    engines = row.services.engines[-1]
-    return {
-        "engines_p50": WhatIfFigure(engines.p50_s, "s", "of engines: half of the requests were answered so soon"),
-        "engines_p99": WhatIfFigure(engines.p99_s, "s", "of engines: 99 % of the requests were answered so soon"),
-    }
-
-
-def _of_jobs(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
-    return {
-        "mean_jct": WhatIfFigure(row.avg_jct_s, "s", "from submission to end, on average"),
-        "p95_jct": WhatIfFigure(row.p95_jct_s, "s", "95 % of the jobs have ended so soon after their submission"),
-        "mean_wait": WhatIfFigure(row.avg_waiting_s, "s", "time without the turn, on average"),
-        "utilization": WhatIfFigure(row.utilization * 100, "%", "share of the devices' time in use"),
-        "makespan": WhatIfFigure(row.makespan_s, "s", "from the first submission to the last end"),
-        "jobs": WhatIfFigure(row.jobs, "", "jobs that were simulated"),
-        "refused": WhatIfFigure(row.refused, "", "jobs that fit on no device"),
-    }
+#: Field of the simulator's answer, unit, and text, by the name of the figure.
+_OF_JOBS = {
+    "mean_jct": ("avg_jct_s", "s", "from submission to end, on average"),
+    "p95_jct": ("p95_jct_s", "s", "95 % of the jobs have ended so soon after their submission"),
+    "mean_wait": ("avg_waiting_s", "s", "time without the turn, on average"),
+    "utilization": ("utilization", "%", "share of the devices' time in use"),
+    "makespan": ("makespan_s", "s", "from the first submission to the last end"),
+    "jobs": ("jobs", "", "jobs that were simulated"),
+    "refused": ("refused", "", "jobs that fit on no device"),
+}
+_OF_ENGINES = {
+    "engines_p50": ("p50_s", "s", "of engines: half of the requests were answered so soon"),
+    "engines_p99": ("p99_s", "s", "of engines: 99 % of the requests were answered so soon"),
+}

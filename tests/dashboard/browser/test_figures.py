@@ -56,6 +56,18 @@ def test_a_change_has_one_form(rig: BrowserRig) -> None:
     assert shown == ["0 %", "0 %", "0 %", "0 %", "+12 %", "−50 %", "−100 %"]
 
 
+def test_a_figure_has_its_range(rig: BrowserRig) -> None:
+    page = rig.open("what-if").page
+    none = {"low": None, "high": None}
+    given = [
+        *({"value": 4.2, "unit": "s", "low": 3.9, "high": 61}, {"value": 4.2, "unit": "s", **none}),
+        *({"value": 50.02, "unit": "%", "low": 50.01, "high": 50.04}, {"value": 2.5, "unit": "", "low": 1, "high": 3}),
+        *({"value": None, "unit": "s", **none}, None),
+    ]
+    shown = of_format(page, "format.figure", given)
+    assert shown == ["4.2 s (3.9 s to 1m01s)", "4.2 s", "50.0 %", "2.5 (1 to 3)", "–", "–"]
+
+
 def test_a_legend_has_values_while_the_chart_is_pointed_at(rig: BrowserRig) -> None:
     job = rig.ready(16, 20)
     page = rig.open(f"jobs/{job}").page

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import psutil
 import pytest
@@ -20,7 +19,6 @@ from carpool.sim.study.job_sources import Generated
 from carpool.sim.study.simulations import KILLED, Combination, Study, StudyRun, StudyRuns
 
 SOURCE = Generated("poisson:jobs=30", devices=1)
-SECONDS_LIKE_EVER = 3600
 
 
 def options(*policies: str) -> dict[str, Options]:
@@ -117,7 +115,7 @@ def test_no_process_outlives_the_study(number: signal.Signals) -> None:
     assert psutil.wait_procs(own, timeout=60)[1] == []
 
 
-def test_a_study_that_is_left_ends_its_processes(tmp_path: Path) -> None:
+def test_a_study_that_is_left_ends_its_processes() -> None:
     before = psutil.Process().children()
     runs = iter(StudyRuns(Study(SOURCE, options("fifo"), seeds=range(9)), 2))
     next(runs)

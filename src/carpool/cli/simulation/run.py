@@ -163,14 +163,14 @@ def _replicated(wanted: Wanted, source: JobSource, jobs: Sequence[TraceJob]) -> 
     own = wanted.spread in (None, MEASURED)
     share = 0.0 if own else int(wanted.spread or 0) / MILLION
     replicated = Replicated(source, wanted.all_seeds[0], None if own else Spread(share, share))
-    if own:
+    if own and jobs:
         print(_about_spreads(replicated.spreads(jobs)), file=sys.stderr)
     return replicated
 
 
 def _about_spreads(spreads: Sequence[Spread]) -> str:
     """Return a note about measured spreads."""
-    startup, pace = (median(values) if values else 0.0 for values in zip(*spreads, strict=True))
+    startup, pace = map(median, zip(*spreads, strict=True))
     unknown = (
         "" if all(spread.pace for spread in spreads) else "; paces of commands that ran once are taken as they were"
     )

@@ -45,6 +45,17 @@ export function change(before, after) {
   return `${percents > 0 ? "+" : percents < 0 ? "−" : ""}${Math.abs(percents)} %`;
 }
 
+/** A figure of a simulation with its range, as in "4.2 s (3.9 s to 4.6 s)"; without a value "–". */
+export function figure(given) {
+  if (!given || given.value === null) return "–";
+  const [value, low, high] = [given.value, given.low, given.high].map((number) => number === null ? "" : inUnit(number, given.unit));
+  return low === high ? value : `${value} (${low} to ${high})`;
+}
+
+function inUnit(number, unit) {
+  return unit === "s" ? time(number * 1e6) : unit === "%" ? `${number.toFixed(1)} %` : count(Math.round(number * 100) / 100);
+}
+
 const MOST_DIGITS = 6;
 
 /** Hours, as in "0.123 h"; on an axis with as many digits as its `step` needs. */

@@ -71,13 +71,8 @@ function Comparison({ answer }) {
       ${range ? html`<${Runs} lanes=${run.lanes} range=${range} label=${`Runs of jobs under ${run.policy}`} />` : html`<p class="empty">no job ran in that time</p>`}</section>`)}</div>`;
 }
 
-function shown(figure) {
-  if (!figure || figure.value === null) return "–";
-  return figure.unit === "s" ? format.time(figure.value * 1e6) : figure.unit === "%" ? `${figure.value.toFixed(1)} %` : format.count(Math.round(figure.value * 100) / 100);
-}
-
 function FigureRow({ name, now, then }) {
   const known = now?.value && then && then.value !== null;
-  return html`<tr><th scope="row">${(now ?? then).text || name}</th><td class="number">${shown(now)}</td><td class="number">${shown(then)}</td>
+  return html`<tr><th scope="row">${(now ?? then).text || name}</th><td class="number">${format.figure(now)}</td><td class="number">${format.figure(then)}</td>
     <td class="number">${known ? format.change(now.value, then.value) : "–"}</td></tr>`;
 }
