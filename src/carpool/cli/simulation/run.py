@@ -35,7 +35,7 @@ MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
-class Simulated:
+class StudyAnswer:
     """The rows of a table.  ``several``: each is of several simulations."""
 
     rows: Sequence[StudyRow]
@@ -57,9 +57,11 @@ class Simulated:
         from carpool.sim.study.figures import means, ranges
 
         found = {"policy": row.policy, **means(row.figures), "made_with": _given(self.made_with)}
+        if row.load is not None:
+            found["load"] = row.load
         if self.several:
             runs = [{"seed": each.seed, **dataclasses.asdict(summary)} for each, summary in row.finished]
-            found |= {"load": row.load, "ranges": ranges(row.figures), "runs": runs}
+            found |= {"ranges": ranges(row.figures), "runs": runs}
         if row.failed:
             found["failures"] = [{"seed": run.combination.seed, "error": run.error} for run in row.failed]
         return found
@@ -78,7 +80,7 @@ class Simulated:
         raise Problem(Exit.FAILED, "simulation", text, "the figures are those of the others")
 
 
-def run_all(wanted: Wanted, source: JobSource, options: Sequence[Options], home: Path) -> Simulated:
+def run_all(wanted: Wanted, source: JobSource, options: Sequence[Options], home: Path) -> StudyAnswer:
     """Simulate and write files.  Raises Problem."""
     from carpool.sim.study.figures import rows_of_study
     from carpool.sim.study.job_sources import jobs_of
@@ -95,7 +97,7 @@ def run_all(wanted: Wanted, source: JobSource, options: Sequence[Options], home:
     rows = rows_of_study(_simulated(wanted, study), study.combinations())
     if wanted.report is not None:
         _report(wanted, rows, made_with)
-    return Simulated(rows, wanted.several, made_with)
+    return StudyAnswer(rows, wanted.several, made_with)
 
 
 class _Watch:

@@ -83,7 +83,8 @@ class WaitState(Enum):
     TURNS = "turns"  # it needs the whole device: holders have to let go, and no other job begins
 
 
-_ABOUT_CACHE = ("cached", "cached_us", "wait")
+#: Attributes that no view and no requirement is made of.
+_ABOUT_CACHE = ("cached", "cached_us", "wait", "order")
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class MeasurementWindow:
 
 
 class Job:
-    """One job.  Setting any attribute drops the cached view of it, and its cached requirements.
+    """One job.  Setting an attribute drops its cached view and requirements, unless neither is made of it.
 
     What nearly every job starts with are attributes of the class: a job that is queued, or has ended, is small.
     """

@@ -13,7 +13,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
+class InputFile:
     """A file that was read.  ``sha256``: of its bytes; of a journal, which a daemon may be writing, of its jobs."""
 
     file: str
@@ -26,10 +26,10 @@ class MadeWith:
 
     carpool: str  # its version
     command: str  # as a shell would take it
-    trace: SourceFile | None = None
-    journal: SourceFile | None = None
+    trace: InputFile | None = None
+    journal: InputFile | None = None
     generator: str | None = None
-    services: SourceFile | None = None
+    services: InputFile | None = None
     seeds: str | None = None  # as in 3 or 0:20
     loads: Sequence[float] | None = None
     replicas: int | None = None
@@ -39,7 +39,7 @@ class MadeWith:
         yield "Carpool", self.carpool
         yield "command", self.command
         for name in ("trace", "journal", "services"):
-            source: SourceFile | None = getattr(self, name)
+            source: InputFile | None = getattr(self, name)
             if source is not None:
                 yield name, f"{source.file}, SHA-256 {source.sha256}"
         for name in ("generator", "seeds", "replicas"):
@@ -49,18 +49,18 @@ class MadeWith:
             yield "loads", ", ".join(f"{load:g}" for load in self.loads)
 
 
-def source_file(path: Path) -> SourceFile:
+def source_file(path: Path) -> InputFile:
     """Return the name and the digest of a file.  Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
-    return SourceFile(path.name, digest.hexdigest())
+    return InputFile(path.name, digest.hexdigest())
 
 
-def source_journal(path: Path, jobs: Sequence[TraceJob]) -> SourceFile:
+def source_journal(path: Path, jobs: Sequence[TraceJob]) -> InputFile:
     """Return the name of a journal, and the digest of the jobs that were read from it."""
     digest = hashlib.sha256()
     for job in jobs:
         digest.update(f"{job!r}\n".encode())
-    return SourceFile(str(path), digest.hexdigest())
+    return InputFile(str(path), digest.hexdigest())

@@ -216,8 +216,10 @@ class WholeDeviceAllocator:
         chosen: list[Job] = []
         losers: list[Job] = []
         place = 0
+        best = self._waiting.best(room)
         while True:
-            best = self._waiting.best(room)
+            if best is not None and best[1].spec.gang > room:  # less room: otherwise the first that fits stays it
+                best = self._waiting.best(room)
             present = running[place] if place < len(running) else None
             if present is not None and (best is None or present.order < best[0]):
                 place += 1
@@ -231,6 +233,7 @@ class WholeDeviceAllocator:
                 chosen.append(job)
                 self._running[job.id] = job  # from now on it does not wait
                 room -= job.spec.gang
+                best = self._waiting.best(room)
             else:
                 break
         self._preempt(losers)

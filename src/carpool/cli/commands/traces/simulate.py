@@ -185,7 +185,7 @@ def command(
     \b
         carpool simulate trace.csv --devices 8 --policy fifo --policy srtf
         carpool simulate --generate salus:jobs=100 --policy fair --report out.html
-        carpool simulate --generate poisson --hosts 50x8 --policy srtf --seed 0:20 --load 0.5:1.0:0.1 -j
+        carpool simulate --generate poisson --seed 0:20 --load 0.5:1.0:0.1 -j
     """
     # Only here: no other command, and no help text, should wait for the simulator to load.
     from carpool.cli.simulation import choices, outputs, run, source, table, verify
