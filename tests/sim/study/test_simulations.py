@@ -16,7 +16,7 @@ from carpool.core.model import Allocation, Settings
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.study.job_sources import Generated
-from carpool.sim.study.simulations import KILLED, Combination, Study, StudyRun, StudyRuns
+from carpool.sim.study.simulations import KILLED, Combination, Study, StudyRun, Told, simulating
 
 SOURCE = Generated("poisson:jobs=30", devices=1)
 
@@ -34,23 +34,28 @@ def figures(runs: Sequence[StudyRun]) -> dict[Combination, object]:
     return found
 
 
+def ran(study: Study, processes: int = 1, told: Told | None = None) -> list[StudyRun]:
+    with simulating(study, processes, told) as runs:
+        return [*runs]
+
+
 def test_the_number_of_processes_changes_nothing() -> None:
     study = Study(SOURCE, options("fifo", "srtf"), (0.5, 0.9), range(3))
-    one, three = ([*StudyRuns(study, processes)] for processes in (1, 3))
+    one, three = (ran(study, processes) for processes in (1, 3))
     assert [run.combination for run in one] == study.combinations()
     assert len(study.combinations()) == 12 and figures(one) == figures(three)
 
 
 def test_results_are_kept_if_they_are_wanted() -> None:
     for processes in (1, 2):
-        kept = [*StudyRuns(Study(SOURCE, options("fifo", "srtf"), keep=True), processes)]
+        kept = ran(Study(SOURCE, options("fifo", "srtf"), keep=True), processes)
         assert [len(run.result.jobs) for run in kept if run.result] == [30, 30]
-    assert [run.result for run in StudyRuns(Study(SOURCE, options("fifo")))] == [None]
+    assert [run.result for run in ran(Study(SOURCE, options("fifo")))] == [None]
 
 
 def test_one_process_says_how_far_each_simulation_is() -> None:
     told: list[tuple[Combination, int, int]] = []
-    (run,) = StudyRuns(Study(SOURCE, options("fifo"), seeds=(5,)), told=lambda *what: told.append(what))
+    (run,) = ran(Study(SOURCE, options("fifo"), seeds=(5,)), told=lambda *what: told.append(what))
     assert str(run.combination) == "policy fifo, seed 5"
     assert told == [(run.combination, 20, 30)]
 
@@ -74,28 +79,29 @@ class Breaking:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_failure_is_one_of_its_combination(processes: int) -> None:
-    runs = [*StudyRuns(Study(Breaking(worst=-1), options("fifo"), seeds=range(4)), processes)]
+    runs = ran(Study(Breaking(worst=-1), options("fifo"), seeds=range(4)), processes)
     errors = {run.combination.seed: run.error for run in runs}
     assert errors == {0: "", 1: "there are no such jobs", 2: "ZeroDivisionError: by zero", 3: ""}
     assert {run.combination.seed for run in runs if run.summary is None} == {1, 2}
 
 
 def test_a_process_that_is_killed_takes_no_other_simulation_along() -> None:
-    runs = [*StudyRuns(Study(Breaking(), options("fifo"), seeds=[3, *range(4, 20)]), 2)]
+    runs = ran(Study(Breaking(), options("fifo"), seeds=[3, *range(4, 20)]), 2)
     assert {run.combination.seed: run.error for run in runs if run.error} == {3: KILLED}
     assert len(runs) == 17 and figures([run for run in runs if not run.error])
 
 
 ENDLESS = """
-import sys, time
-from carpool.sim.study.simulations import Study, StudyRuns
+import os, time
+from carpool.sim.study.simulations import Study, simulating
 class Endless:
     def jobs(self, load, seed):
-        print("begun", flush=True)
+        os.write(1, b"begun\\n")
         time.sleep(3600)
 study = Study(Endless(), {"a": None, "b": None})
 try:
-    list(StudyRuns(study, 2))
+    with simulating(study, 2) as runs:
+        list(runs)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -117,7 +123,6 @@ def test_no_process_outlives_the_study(number: signal.Signals) -> None:
 
 def test_a_study_that_is_left_ends_its_processes() -> None:
     before = psutil.Process().children()
-    runs = iter(StudyRuns(Study(SOURCE, options("fifo"), seeds=range(9)), 2))
-    next(runs)
-    runs.close()  # type: ignore[attr-defined]
+    with simulating(Study(SOURCE, options("fifo"), seeds=range(9)), 2) as runs:
+        next(runs)
     assert psutil.Process().children() == before

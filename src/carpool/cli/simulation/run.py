@@ -133,19 +133,18 @@ class _Watch:
 
 def _simulated(wanted: Wanted, study: Study) -> list[StudyRun]:
     """Simulate, and write lists of jobs as simulations end; no file is left half-written by Ctrl-C."""
-    from carpool.sim.study.simulations import StudyRuns
+    from carpool.sim.study.simulations import simulating
 
-    total = len(study.combinations())
-    with Progress("simulating", not wanted.quiet) as progress:
-        watch = _Watch(progress, total)
-        found = []
-        try:
-            for run in StudyRuns(study, wanted.processes or 1, watch.going_on):
+    progress, found = Progress("simulating", not wanted.quiet), []
+    watch = _Watch(progress, len(study.combinations()))
+    try:
+        with simulating(study, wanted.processes or 1, watch.going_on) as runs, progress:
+            for run in runs:
                 watch.ended()
                 watch.written += _write_csv(wanted, run.result)
                 found.append(run if wanted.report is not None else dataclasses.replace(run, result=None))
-        except KeyboardInterrupt:
-            raise watch.interrupted() from None
+    except KeyboardInterrupt:
+        raise watch.interrupted() from None
     return found
 
 

@@ -7,11 +7,11 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from carpool.sim import driver
@@ -80,63 +80,66 @@ class Study:
         return driver.simulate(jobs, self.options[combination.policy], lambda done: told(combination, done, len(jobs)))
 
 
-@dataclass
-class StudyRuns:
-    """Iterates over the runs of a study in the order in which they end.
+@contextmanager
+def simulating(study: Study, processes: int = 1, told: Told | None = None) -> Iterator[Iterator[StudyRun]]:
+    """Begin the simulations of a study, and yield an iterator over their ends, in whatever order.
 
-    ``processes``: how many at once; with 1 there is no process but this one, and ``told`` is called.
+    ``processes``: how many at once; with 1 there is no process but this one, and ``told`` is called.  The processes
+    have begun when the block does: only there may this process get threads of its own.  None outlives the block.
     """
-
-    study: Study
-    processes: int = 1
-    told: Told | None = None
-    combinations: Sequence[Combination] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """List what is to be simulated."""
-        self.combinations = self.study.combinations()
-
-    def __iter__(self) -> Iterator[StudyRun]:
-        """Simulate.  An iterator that is closed, or interrupted, leaves no process."""
-        count = min(self.processes, len(self.combinations))
-        if count <= 1:
-            return (self.study.run(combination, self.told) for combination in self.combinations)
-        return self._side_by_side(count)
-
-    def _side_by_side(self, count: int) -> Iterator[StudyRun]:
-        """A process that is killed takes its pool along: what may have been in work then gets processes of its own."""
-        left = list(self.combinations)
-        while left:
-            ended = set()
-            for combination, future in _completed(self.study, count, left):
-                if not isinstance(future.exception(), BrokenProcessPool):
-                    ended.add(combination)
-                    yield future.result()
-            lost = [combination for combination in left if combination not in ended]
-            in_work = 2 * count + 1  # a pool hands out that many at most, first come, first served
-            for combination in lost[:in_work]:
-                yield self._alone(combination)
-            left = lost[in_work:]
-
-    def _alone(self, combination: Combination) -> StudyRun:
-        """Simulate one combination in a process of its own, which may be killed."""
-        ((_, future),) = _completed(self.study, 1, [combination])
-        if isinstance(future.exception(), BrokenProcessPool):
-            return StudyRun(combination, error=KILLED)
-        return future.result()
+    combinations = study.combinations()
+    count = min(processes, len(combinations))
+    if count <= 1:
+        yield (study.run(combination, told) for combination in combinations)
+        return
+    with _pool(study, count) as pool:
+        runs = _side_by_side(study, count, _ask(pool, combinations))
+        try:
+            yield runs
+        finally:
+            runs.close()
 
 
-def _completed(
-    study: Study, processes: int, combinations: Sequence[Combination]
-) -> Iterator[tuple[Combination, Future[StudyRun]]]:
-    """Yield combinations with their futures, as these complete."""
-    with _pool(study, processes) as pool:
-        asked = {_asked(pool, combination): combination for combination in combinations}
-        for future in as_completed(asked):
-            yield asked[future], future
+Asked = dict["Future[StudyRun]", Combination]
 
 
-def _asked(pool: ProcessPoolExecutor, combination: Combination) -> Future[StudyRun]:
+def _side_by_side(study: Study, count: int, asked: Asked) -> Generator[StudyRun, None, None]:
+    """Yield the runs of a pool.
+
+    A process that is killed takes its pool along: what may have been in work then gets processes of its own, and the
+    rest another pool.  A pool hands out two for each process and one more at most, first come, first served.
+    """
+    lost = yield from _ended(asked)
+    while lost:
+        suspects, lost = lost[: 2 * count + 1], lost[2 * count + 1 :]
+        for combination in suspects:
+            yield _alone(study, combination)
+        with _pool(study, count) as pool:
+            lost = yield from _ended(_ask(pool, lost))
+
+
+def _ended(asked: Asked) -> Generator[StudyRun, None, list[Combination]]:
+    """Yield runs as they end; return the combinations whose pool has broken before they ended, in order."""
+    ended = set()
+    for future in as_completed(asked):
+        if not isinstance(future.exception(), BrokenProcessPool):
+            ended.add(future)
+            yield future.result()
+    return [combination for future, combination in asked.items() if future not in ended]
+
+
+def _alone(study: Study, combination: Combination) -> StudyRun:
+    """Simulate one combination in a process of its own, which may be killed."""
+    with _pool(study, 1) as pool:
+        found = [*_ended(_ask(pool, [combination]))]
+    return found[0] if found else StudyRun(combination, error=KILLED)
+
+
+def _ask(pool: ProcessPoolExecutor, combinations: Iterable[Combination]) -> Asked:
+    return {_submitted(pool, combination): combination for combination in combinations}
+
+
+def _submitted(pool: ProcessPoolExecutor, combination: Combination) -> Future[StudyRun]:
     try:
         return pool.submit(_run, combination)
     except BrokenProcessPool as broken:  # already
@@ -149,20 +152,18 @@ def _asked(pool: ProcessPoolExecutor, combination: Combination) -> Future[StudyR
 def _pool(study: Study, processes: int) -> Iterator[ProcessPoolExecutor]:
     """Make a pool whose processes are copies of this one, so that users' own classes need no pickling.
 
-    They end at once if the block does not end by itself, whatever they are doing.
+    They end with the block, whatever they are doing.
     """
     others = multiprocessing.active_children()
     fork = multiprocessing.get_context("fork")
     pool = ProcessPoolExecutor(processes, fork, _begin, (study,))
     try:
         yield pool
-        pool.shutdown()
-    except BaseException:
+    finally:
         for process in multiprocessing.active_children():
             if process not in others:
                 process.kill()
         pool.shutdown(cancel_futures=True)
-        raise
 
 
 _study: Study
