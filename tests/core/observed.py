@@ -12,7 +12,8 @@ from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
 from carpool.core.model import DeviceId
 from carpool.core.placement import queue
-from carpool.core.placement.candidates import PlacementChoice
+from carpool.core.placement.candidates import PlacementChoice, candidates
+from carpool.core.placement.needs import allowed
 from carpool.core.state.device import Lane
 from carpool.core.state.job import Job
 from carpool.core.state.seat_states import Table
@@ -63,10 +64,15 @@ def compare_choices(patch: pytest.MonkeyPatch) -> None:
     """Have each choice of devices compared with that of a look at all of them."""
     attempt = queue.attempt
 
-    def compared(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
+    def all_devices(state: State, job: Job, open_devices: set[DeviceId] | None) -> list[queue.Taker]:
+        asked = job.requirements
+        return queue._takers(state, job, queue._open(state, allowed(state, asked), asked, open_devices))
+
+    def compared(state: State, job: Job, open_devices: set[DeviceId] | None = None) -> PlacementChoice | Refusal:
         found = attempt(state, job, open_devices)
         with pytest.MonkeyPatch.context() as all_of_them:
-            all_of_them.setattr(queue, "_idle_takers", lambda *_: [])
+            all_of_them.setattr(queue, "_contenders", all_devices)
+            all_of_them.setattr(queue, "_idle", candidates)
             other = attempt(state, job, open_devices)
         chosen = isinstance(found, PlacementChoice) or isinstance(other, PlacementChoice)
         assert not chosen or found == other, f"job {job.id}: {found}, and of all {other}"

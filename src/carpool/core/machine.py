@@ -18,7 +18,6 @@ from carpool.core.lifecycle.legality import illegal, subject
 from carpool.core.lifecycle.lifecycle import Lifecycle
 from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.memory import contexts
-from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
 from carpool.core.model import DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.placement.filters import host_memory
@@ -90,7 +89,7 @@ class Machine:
         make no sense; then nothing has changed.
         """
         state = self._state
-        state.in_use = state.device_views = state.host.missing = None
+        state.device_views = state.host.missing = None
         if now < state.now:
             raise ValueError(f"time went back from {state.now} to {now}")
         for guard in self._guards:
@@ -157,7 +156,7 @@ class Machine:
 
     def in_use(self) -> InUse:
         """Return what users and groups have on devices now."""
-        return in_use(self._state)
+        return self._state.in_use
 
     def timeouts(self) -> Iterator[events.PolicyTimedOut]:
         """Yield questions that policies have not answered in time since the last call, for the journal."""
@@ -188,7 +187,7 @@ class Machine:
     def _look(self) -> None:
         """Prepare what many answers need, once for all questions that come before the next event."""
         if self._state.device_views is None:
-            self._state.device_views, self._state.in_use = {}, None
+            self._state.device_views = {}
 
     def _watched(self) -> tuple[Watched[Any], ...]:
         """Return the policies that are not Carpool's own."""
@@ -203,8 +202,11 @@ class Machine:
         if event.device.id in self._state.devices:
             raise ValueError(f"there is a device {event.device.id!r} already")
         check_quantum(event.device.quantum_us)
-        device = Device(event.device, position=len(self._state.devices), said=self._state.idle_order.changed)
+        device = Device(event.device, position=len(self._state.devices), said=self._state.device_order.changed)
         self._state.devices[event.device.id] = device
+        device.changed()
+        self._state.has_contexts |= device.context > 0
+        self._state.largest_capacity = max(self._state.largest_capacity, event.device.capacity)
         self._state.update_quantum(device)
         self._allocator.device_added(device)
 

@@ -67,6 +67,7 @@ def leave(state: State, job: Job, device: Device) -> None:
     take_back(state, device, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
+    state.in_use.remove(job.id)
     contexts.ends(state, device, job)
     if job.id in device.excluding:
         device.excluding.discard(job.id)
@@ -77,3 +78,4 @@ def leave(state: State, job: Job, device: Device) -> None:
     exclusive.give_up(state, device, job)  # also if it was submitted as exclusive
     exclusive.release_others(state, job)
     grants.freed(state, device)
+    job.tell = None

@@ -134,6 +134,7 @@ class LaneAllocator:
         """Rank the job anew in its lane's queue."""
         order.rank(self._state, job)
         self._state.touch_lane(job.lane)
+        self._state.in_use.add(job)
         self._state.admit_all = True  # another job of its former group may be placed
 
     def pause_changed(self, job: Job) -> None:

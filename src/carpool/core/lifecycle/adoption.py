@@ -59,10 +59,12 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     device = state.devices[event.device]
     _restore(state, job, event)
     device.jobs.add(job.id)
-    device.changed()
+    job.tell = device.changed
+    job.tell()
     if job.excludes:
         device.excluding.add(job.id)
     exclusive.hold_all(state, job, _all_devices(state, event))
+    state.in_use.add(job)
     if job.exclusive:
         exclusive.claim(state, device, job)
     if event.lane is not None:

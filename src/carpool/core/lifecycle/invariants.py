@@ -12,6 +12,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import NOTHING, PreemptState
 from carpool.core.state.slowdown_table import MOST_PAIRS
 from carpool.core.state.state import State, require
+from carpool.core.state.use import InUse
 from carpool.core.turns.order import may_start
 from carpool.core.turns.weights import own
 
@@ -29,6 +30,19 @@ def check(state: State) -> None:
     _check_due(state)
     _check_arrays(state)
     _check_co_runners(state)
+    _check_sums(state)
+
+
+def _check_sums(state: State) -> None:
+    """Check what is kept of all devices together."""
+    counted = InUse()
+    for number in (number for device in state.devices.values() for number in device.jobs):
+        counted.add(state.jobs[number])
+    if vars(counted) != vars(state.in_use):
+        raise InvariantError(f"users have {vars(counted)} in use; the books say {vars(state.in_use)}")
+    kept = {name for name, device in state.devices.items() if device.reservation or device.expected}
+    if not kept <= state.marked or (not state.has_contexts and any(each.context for each in state.devices.values())):
+        raise InvariantError(f"something is kept of {kept}; the books say {state.marked}")
 
 
 def _check_co_runners(state: State) -> None:

@@ -60,6 +60,7 @@ def measured(state: State, device: Device, event: ForeignMemory) -> None:
         context.alone &= more >= 0
         part = max(0, more if context.alone else min(more, context.due))
         context.due, context.seen, more = max(0, context.due - part), context.seen + part, more - part
+    device.changed()
     for number in device.contexts:
         known(state, device, state.jobs[number])
 
@@ -91,6 +92,7 @@ def known(state: State, device: Device, job: Job) -> None:
     context.due, context.whole = 0, True
     if context.alone:
         device.context_seen = max(device.context_seen, context.seen + context.seen // MARGIN_FRACTION)
+        state.has_contexts = True
     freed(state, device)
 
 
@@ -145,12 +147,13 @@ def expect(state: State, device: Device, job: Job) -> bool:
         return False
     if make_plan(state, device, None, missing, patient=True).enough:
         device.expected = job.id
+        state.marked.add(device.spec.id)
     return device.expected == job.id
 
 
 def forget(state: State, number: JobId) -> None:
     """Make no more room for the context of a job that has left the queue."""
-    for device in state.devices.values():
+    for device in state.marked_devices():
         if device.expected == number:
             device.expected = None
             state.touch_device(device.spec.id)

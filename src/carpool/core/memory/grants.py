@@ -10,11 +10,13 @@ error.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from carpool.core.commands import GrantMemory, ResizeLane
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass
 from carpool.core.state.amounts import join, of_class, with_class
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
@@ -41,6 +43,22 @@ def reserve(state: State, job: Job, memory: Memory) -> None:
         weights.give_way(state, device)
     if lane is not None and grows and not state.restarting:
         state.emit(ResizeLane(lane.id, lane.size))
+
+
+def at_ease(state: State, device: Device) -> bool:
+    """Whether no job of the device waits for memory, or has anything else to be served."""
+    waits = device.requests or device.waiters or device.short is not None or device.expected is not None
+    if waits or device.exclusive_to or device.excluding or device.exclusive_waived or device.spec.pins:
+        return False
+    if device.shortfall or any(lane.waiter is not None or lane.reclaimed for lane in lanes_of(state, device)):
+        return False
+    jobs = map(state.jobs.__getitem__, device.jobs)
+    return all(job.residency is RESIDENT and not job.pending and not job.paused for job in jobs)
+
+
+def lanes_of(state: State, device: Device) -> Iterator[Lane]:
+    """Yield the lanes of the device, in any order."""
+    return map(state.lanes.__getitem__, device.lanes)
 
 
 def trim_lane(state: State, job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from carpool.core.memory.idle_engines import may_end
 from carpool.core.metering import co_runners
 from carpool.core.metering.views import device_view, lazy_view
 from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
+from carpool.core.policies.base import BasePolicy
 from carpool.core.state.amounts import join, needed
 from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
@@ -46,10 +47,24 @@ def may_open(state: State, device: Device, own: int, mine: int) -> bool:
         return False
     if device.spec.sharing is Sharing.MPS and len(device.lanes) > mine:
         return False
-    bounds = (state.policy.lanes(lazy_view(state), device_view(state, device)), state.settings.max_lanes)
-    if any(bound is not None and own >= bound for bound in bounds):
+    most, limit = _most_lanes(state, device), state.settings.max_lanes
+    if (most is not None and own >= most) or (limit is not None and own >= limit):
         return False
     return device.spec.max_lanes is None or len(device.lanes) < device.spec.max_lanes
+
+
+def _most_lanes(state: State, device: Device) -> int | None:
+    """Ask the policy for its bound; no view is made for one that is the same everywhere."""
+    policy = state.policy
+    if isinstance(policy, BasePolicy) and type(policy).lanes is BasePolicy.lanes:
+        return policy.most_lanes
+    return policy.lanes(lazy_view(state), device_view(state, device))
+
+
+def may_have_own(state: State, device: Device, job: Job) -> bool:
+    """Whether the job could get a lane of its own on the device, as far as the number of lanes goes."""
+    mine = [lane.serves for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner]
+    return may_open(state, device, mine.count(job.serves), len(mine))
 
 
 def find_place(state: State, device: Device, job: Job, need: Memory, beside: int = 0) -> Place | Refusal:
@@ -100,25 +115,49 @@ def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: boo
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What the jobs of a device need to compute beside one more: bytes by lane, without what is never moved."""
+
+    largest: Mapping[LaneId, int]
+    sum: int
+    usable: int  # bytes of the device for them and the one more
+
+    def room(self) -> int:
+        """Return the most that one more job can need that takes turns with others for memory."""
+        return self.usable - self.sum + max(self.largest.values(), default=0)
+
+
+def crowd(state: State, device: Device) -> Crowd:
+    """Return what the device's jobs need beside one that is no engine."""
+    return state.device_order.kept(device, lambda: _crowd(state, device, engine=False))
+
+
+def _crowd(state: State, device: Device, engine: bool) -> Crowd:
+    lanes = [state.lanes[number] for number in device.lanes]
+    largest = {lane.id: 0 if engine or _has_engine(state, lane) else largest_job(state, lane) for lane in lanes}
+    usable = device.usable - sum(pinned(state.jobs[number]) for number in device.jobs)
+    return Crowd(largest, sum(largest.values()), usable)
+
+
+def _has_engine(state: State, lane: Lane) -> bool:
+    """Whether the lane's jobs take turns with all others, so that no other has to fit beside them."""
+    return lane.serves and any(state.jobs[number].is_engine for number in lane.jobs)
+
+
 def _crowded_place(
     state: State, device: Device, job: Job, need: Memory, own: list[Lane], another: bool, beside: int
 ) -> Place | Refusal:
     """Find a place where the job takes turns with others for memory: every lane's next job fits."""
-    lanes = map(state.lanes.__getitem__, device.lanes)
-    largest = {lane.id: largest_job(state, lane) if _beside(state, job, lane) else 0 for lane in lanes}
-    usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
-    if another and need.total + sum(largest.values()) <= usable:
+    there = _crowd(state, device, engine=True) if job.is_engine else crowd(state, device)
+    usable = there.usable - beside
+    if another and need.total + there.sum <= usable:
         return Place(None, NOTHING, crowded=True)
     for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
-        others = sum(largest.values()) - largest[lane.id]
-        if max(need.total, largest[lane.id]) + others <= usable:
+        others = there.sum - there.largest[lane.id]
+        if max(need.total, there.largest[lane.id]) + others <= usable:
             return Place(lane.id, NOTHING, crowded=True)
     return partial(_no_room, state, device, need, own[-1].size if own else None)
-
-
-def _beside(state: State, job: Job, lane: Lane) -> bool:
-    """Whether a job has to fit beside those of a lane: engines take turns with all others."""
-    return not any(each.is_engine for each in (job, *map(state.jobs.__getitem__, lane.jobs)))
 
 
 def expected(job: Job) -> Memory:

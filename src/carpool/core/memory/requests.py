@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from carpool.core.commands import DenyMemory, GrantMemory
 from carpool.core.events import MemoryRequested
-from carpool.core.memory.grants import answered, forget_requests, free_on, freed, grant, stop_growing
+from carpool.core.memory.grants import answered, at_ease, forget_requests, free_on, freed, grant, stop_growing
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state.amounts import cost, held_by_others, join, of_class, with_class
@@ -53,6 +53,8 @@ def requested(state: State, job: Job, event: MemoryRequested) -> None:
 def _let_wait(state: State, device: Device, job: Job, request: Request, event: MemoryRequested) -> None:
     """Let the job wait for what it requests, unless it is being stopped, or settings say that no job waits."""
     kind = request.memory_class
+    if not job.pending and _inside(state, device, job, request):
+        return
     job.pending = {**job.pending, kind: request}
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, device, job, request)
@@ -65,6 +67,19 @@ def _let_wait(state: State, device: Device, job: Job, request: Request, event: M
     rank(state, job)
     # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
     state.touch_device(device.spec.id)
+
+
+def _inside(state: State, device: Device, job: Job, request: Request) -> bool:
+    """Grant at once what is reserved for the job already, where no other job waits; False: it has to wait."""
+    kind = request.memory_class
+    if job.phase is JobPhase.STOPPING or request.packs or request.total > of_class(job.reserved, kind):
+        return False
+    if job.weights_unplaced or not job.memory_known or not at_ease(state, device):
+        return False
+    limit = fitting(state, job, request)
+    if limit is not None:
+        grant(state, job, limit, (kind,))
+    return limit is not None
 
 
 def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:

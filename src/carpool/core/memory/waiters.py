@@ -15,7 +15,7 @@ from carpool.core.memory import clearing, preemption
 from carpool.core.memory.deadlock import break_deadlock
 from carpool.core.memory.eviction import Plan, awaits_weights, make_plan, next_change, pin_ahead, storable
 from carpool.core.memory.exclusive import waive
-from carpool.core.memory.grants import drop_estimate, grant, pinned_engines
+from carpool.core.memory.grants import at_ease, drop_estimate, grant, pinned_engines
 from carpool.core.memory.requests import fitting, may_grow
 from carpool.core.memory.residency import bring_back, offload, set_aside
 from carpool.core.metering.usage import attained, restore_us, there_and_back_us, worth_us
@@ -40,6 +40,10 @@ class Room:
 
 def serve(state: State, device: Device) -> None:
     """Answer the waiters that can be answered, make room for the rest, and break a deadlock if nothing moves."""
+    if at_ease(state, device):
+        for kind in ("retry", "deadlock"):
+            state.timers.cancel((kind, device.spec.id))
+        return
     before, device.short = device.short, None
     earlier = set(device.waiters)
     device.waiters.clear()

@@ -15,25 +15,14 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros
 from carpool.core.state.state import State
-from carpool.core.state.use import InUse
 
 #: Device time that a job on a device counts for, beside what its user has used.
 RUNNING_US: Micros = 60_000_000
 
 
-def in_use(state: State) -> InUse:
-    """Return what users and groups have now; during a pass over the queue, a record that is kept up to date."""
-    if state.in_use is not None:
-        return state.in_use
-    found = InUse(state.jobs[number] for device in state.devices.values() for number in sorted(device.jobs))
-    if state.device_views is not None:
-        state.in_use = found
-    return found
-
-
 def standing(state: State, account: int) -> Micros:
     """Return the device time that counts against a user whose jobs wait for devices."""
-    return state.uses.of(account, state.now) + in_use(state).running[account] * RUNNING_US
+    return state.uses.of(account, state.now) + state.in_use.running[account] * RUNNING_US
 
 
 @dataclass(frozen=True, slots=True)

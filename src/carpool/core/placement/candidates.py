@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import nsmallest
+from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple
 
 from carpool.core.commands import DeviceRow, Placement
@@ -13,15 +14,16 @@ from carpool.core.metering.views import device_view, job_view, lazy_view
 from carpool.core.model import DeviceId
 from carpool.core.placement.filters import closed
 from carpool.core.placement.filters.collocation import margin_of, unmet
-from carpool.core.placement.filters.user_limits import out_of_bounds, over_limit
-from carpool.core.placement.needs import allowed, fits, need_on
+from carpool.core.placement.filters.user_limits import has_limits, out_of_bounds, over_limit
+from carpool.core.placement.needs import allowed, fits, may_use, need_on, unrestricted
 from carpool.core.policies.base import Key
 from carpool.core.state.device import Device
+from carpool.core.state.device_order import DeviceOrder
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 
-#: The most devices that the record of a placement has, besides the chosen ones.
-RECORDED = 8
+#: The most devices that the record of a placement has, besides the chosen ones; they are looked for among so many.
+RECORDED, LOOKED_AT = 8, 64
 
 
 class PlacementChoice(NamedTuple):
@@ -38,6 +40,8 @@ def may_be_kept(state: State, device: Device, job: Job) -> bool:
 
 def open_to(state: State, job: Job) -> set[DeviceId]:
     """Return the names of the devices that the job may use, and that its user may use now."""
+    if unrestricted(job.requirements) and not has_limits(state.settings):
+        return set(state.devices)
     return {device.spec.id for device in allowed(state, job.requirements) if not out_of_bounds(state, device, job)}
 
 
@@ -55,8 +59,12 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, Key, int]:
 
     Drained devices and those with a condition that is not met come last, idle ones first; then the policy decides.
     """
-    reluctant = bool(device.spec.drained) or unmet(state, device, job, job.requirements.memory) is not None
-    return (reluctant, not device.idle, key_of(state, job, device), len(device.warming_up))
+    return (reluctant(state, job, device), not device.idle, key_of(state, job, device), len(device.warming_up))
+
+
+def reluctant(state: State, job: Job, device: Device) -> bool:
+    """Whether the device comes after all that are not drained, and all of whose conditions are met."""
+    return bool(device.spec.drained) or unmet(state, device, job, job.requirements.memory) is not None
 
 
 def key_of(state: State, job: Job, device: Device) -> Key:
@@ -83,12 +91,40 @@ def recorded(state: State, job: Job, choice: PlacementChoice) -> Placement | Non
     """Record the best devices as they are before the job is placed, with the chosen ones; None: it is not kept."""
     if not state.records_placements:
         return None
-    able = allowed(state, job.requirements)
-    if len(able) <= RECORDED:
-        return _record(state, job, candidates(state, job), choice.devices)
-    best = nsmallest(RECORDED, ((rank(state, job, device), device.position, device) for device in able))
-    shown = [device for *_, device in best]
-    return _record(state, job, [*shown, *(each for each in choice.devices if each not in shown)], choice.devices)
+    best = _best(state, job)
+    further = [device for device in choice.devices if device not in best]
+    return _record(state, job, [*best, *further], choice.devices)
+
+
+def _best(state: State, job: Job) -> list[Device]:
+    """Return the first `RECORDED` of `candidates`, or of those `LOOKED_AT` that the policy puts first."""
+    if len(state.devices) <= LOOKED_AT or not state.placement.by_device:
+        return candidates(state, job)[:RECORDED]
+    order = device_order(state, job)
+    able = (device for device in chain(order.idle(), order.in_use()) if may_use(device, job.requirements))
+    return sorted(islice(able, LOOKED_AT), key=lambda device: reluctant(state, job, device))[:RECORDED]
+
+
+def device_order(state: State, job: Job) -> DeviceOrder:
+    """Return the order of devices as they are now; the job is any that the policy can be asked about."""
+    state.device_order.look(state.devices, partial(_present_key, state, job), _basis(state))
+    return state.device_order
+
+
+def check_order(state: State, job: Job) -> None:
+    """Check that each device whose place in the order is wrong has said that it has changed."""
+    state.device_order.check(state.devices, partial(key_of, state, job), _basis(state))
+
+
+def _basis(state: State) -> tuple[object, ...]:
+    return (state.placement, state.policy, state.settings, state.host.cores)
+
+
+def _present_key(state: State, job: Job, device: Device) -> Key:
+    """Return the device's key as it is now: in a pass over the queue a view that was kept may be older."""
+    if state.device_views is not None:
+        state.device_views.pop(device.spec.id, None)
+    return key_of(state, job, device)
 
 
 def _record(state: State, job: Job, devices: Iterable[Device], chosen: tuple[Device, ...]) -> Placement:

@@ -65,6 +65,11 @@ def _able(device: Device, asked: Requirements) -> bool:
     return large and (device.spec.checkpoint or not asked.checkpoint)
 
 
+def unrestricted(asked: Requirements) -> bool:
+    """Whether the job may use every device."""
+    return asked.device is None and not asked.outgrown and not asked.checkpoint
+
+
 def larger(state: State, job: Job, outgrown: int) -> list[int]:
     """Return the capacities above ``outgrown`` bytes of the devices that the job may use, largest first."""
     capacities = (device.spec.capacity for device in allowed(state, job.requirements))
@@ -88,9 +93,9 @@ def no_more_memory(state: State, job: Job, past: Attempt) -> str | None:
 
 def impossible(state: State, job: Job) -> Reason | None:
     """Return why the job could never run, as far as its estimate tells; None: it could."""
-    if not state.devices:
-        return None
     asked = job.requirements
+    if not state.devices or (unrestricted(asked) and asked.gang == 1 and asked.memory.total <= state.largest_capacity):
+        return None
     devices = allowed(state, asked)
     reason = _missing(state, asked, devices)
     if reason is not None:

@@ -14,7 +14,7 @@ from carpool.core.events import InvariantError
 from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.eviction import pin_ahead
 from carpool.core.memory.grants import reserve
-from carpool.core.memory.lanes import Place, Refusal, enter
+from carpool.core.memory.lanes import Place, Refusal, crowd, enter, may_have_own
 from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
@@ -23,17 +23,20 @@ from carpool.core.placement import reservations
 from carpool.core.placement.candidates import (
     PlacementChoice,
     candidates,
-    key_of,
+    check_order,
+    device_order,
     on_device,
     open_to,
     place_on,
     rank,
     recorded,
+    reluctant,
 )
 from carpool.core.placement.filters import closed, gang, held_up, host_memory
-from carpool.core.placement.filters.user_limits import over_limit, precedence
+from carpool.core.placement.filters.collocation import margin_of
+from carpool.core.placement.filters.user_limits import has_limits, over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible, may_use
-from carpool.core.policies.base import Key
+from carpool.core.policies.registry import Watched
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Requirements, requirements_of
 from carpool.core.state.state import QueueEntry, State, require
@@ -135,20 +138,17 @@ def reorder(state: State) -> None:
     state.admit_all = True
 
 
-def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
+def attempt(state: State, job: Job, open_devices: set[DeviceId] | None = None) -> PlacementChoice | Refusal:
     """Choose the best of the devices that take the job; or return why none does (as the first one says).
 
-    Most jobs of a long queue are refused everywhere: devices are put in order only where several would do.
+    ``open_devices``: None: all.
     """
     refusal = held_up(state, job)
     if refusal is not None:
         return refusal
     if job.spec.needs_several:
         return _attempt_several(state, job, open_devices)
-    asked = job.requirements
-    takers = _idle_takers(state, job, open_devices)
-    if not takers:
-        takers = _takers(state, job, _open(allowed(state, asked), asked, open_devices))
+    takers = _contenders(state, job, open_devices)
     if not takers:
         return partial(_refusal, state, job)
     device, place = takers[0] if len(takers) == 1 else min(takers, key=lambda taker: _order(state, job, *taker))
@@ -158,66 +158,126 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
 Taker = tuple[Device, Place]
 
 
+def _contenders(state: State, job: Job, open_devices: set[DeviceId] | None) -> list[Taker]:
+    """Return devices that take the job, the best one among them: most jobs of a long queue are refused everywhere."""
+    asked = job.requirements
+    if not state.placement.by_device:
+        return _takers(state, job, _open(state, allowed(state, asked), asked, open_devices))
+    order = device_order(state, job)
+    if open_devices is not None or not _remembers(state, job):
+        return _up_to_best(state, job, open_devices)
+    again = order.after_refusal(asked)
+    found = _up_to_best(state, job, None) if again is None else _takers(state, job, _able(state, again, asked, None))
+    if not found:
+        order.refuse(asked)
+    return found
+
+
+def _remembers(state: State, job: Job) -> bool:
+    """Whether only a change of a device or its jobs lets it take jobs that ask the same as this one."""
+    if state.settings.host_store is not None or has_limits(state.settings) or isinstance(state.policy, Watched):
+        return False
+    return not any(job.id in (device.reservation, device.expected) for device in state.marked_devices())
+
+
 def _takers(state: State, job: Job, devices: Iterable[Device]) -> list[Taker]:
     return [(device, answer) for device in devices if isinstance(answer := on_device(state, device, job), Place)]
 
 
-def _idle_takers(state: State, job: Job, open_devices: set[DeviceId]) -> list[Taker]:
-    """Return the idle devices that take the job, up to the first with memory at once: it comes before all others.
+def _up_to_best(state: State, job: Job, open_devices: set[DeviceId] | None) -> list[Taker]:
+    """Return the devices that take the job, best first, up to one that comes before all later ones.
 
-    Idle devices come before all in use, and meet every condition of joining others.
+    Idle devices come before all in use.  A job that shares with no other needs one.
     """
+    asked, order = job.requirements, state.device_order
+    takers = _up_to_best_of(state, job, _able(state, order.idle(), asked, open_devices))
+    if takers or job.exclusive or not state.placement.collocates:
+        return takers
+    return _up_to_best_of(state, job, _able(state, order.in_use(), asked, open_devices))
+
+
+#: What a job finds on a device, the best first: whether a condition is not met, there is no memory for it yet, and it
+#: shares a lane.
+Merits = tuple[bool, bool, bool]
+BEST: Merits = (False, False, False)
+
+
+def _up_to_best_of(state: State, job: Job, devices: Iterable[Device]) -> list[Taker]:
+    """Return devices that take the job, of ``devices`` with the best first, but for those that cannot be better."""
     takers: list[Taker] = []
-    for device in _idle(state, job, open_devices):
+    best: Merits | None = None
+    for device in devices:
+        if best is not None and not _may_be_better(state, job, device, best):
+            continue
         answer = on_device(state, device, job)
-        if isinstance(answer, Place):
-            takers.append((device, answer))
-            if not answer.crowded and answer.lane is None:
-                break
+        if not isinstance(answer, Place):
+            continue
+        takers.append((device, answer))
+        merits = (reluctant(state, job, device), answer.crowded, answer.lane is not None)
+        best = merits if best is None else min(best, merits)
+        if best == BEST:
+            break
     return takers
 
 
-def _idle(state: State, job: Job, open_devices: set[DeviceId]) -> Iterable[Device]:
-    """Yield the idle devices that are open to the job, best first."""
+def _may_be_better(state: State, job: Job, device: Device, best: Merits) -> bool:
+    """Whether the merits of the device may be better, as far as a short look tells."""
     asked = job.requirements
-    if state.placement.by_device:
-        basis = (state.placement, state.settings, state.policy)
-        ordered = state.idle_order.devices(state.devices, partial(_present_key, state, job), *basis)
-        return _open((device for device in ordered if may_use(device, asked)), asked, open_devices)
-    idle = (device for device in allowed(state, asked) if device.idle and not device.spec.drained)
-    return sorted(_open(idle, asked, open_devices), key=lambda device: (rank(state, job, device), device.position))
+    if device.idle or asked.guessed:
+        return True
+    need, free = asked.memory, device.free
+    little = not asked.checkpoint and free < need.total + margin_of(state.settings, device)
+    least = (little, asked.memory_known and free < need.persistent)
+    return least < best[:2] or (least == best[:2] and best[2] and may_have_own(state, device, job))
 
 
-def _present_key(state: State, job: Job, device: Device) -> Key:
-    """Return the device's key as it is now: in a pass over the queue a view that was kept may be older."""
-    if state.device_views is not None:
-        state.device_views.pop(device.spec.id, None)
-    return key_of(state, job, device)
+def _able(
+    state: State, devices: Iterable[Device], asked: Requirements, open_devices: set[DeviceId] | None
+) -> Iterable[Device]:
+    """Yield those of the devices that the job may use, and that are open."""
+    return _open(state, (device for device in devices if may_use(device, asked)), asked, open_devices)
 
 
-def _open(devices: Iterable[Device], asked: Requirements, open_devices: set[DeviceId]) -> Iterable[Device]:
+def _open(
+    state: State, devices: Iterable[Device], asked: Requirements, open_devices: set[DeviceId] | None
+) -> Iterable[Device]:
     """Yield those of the devices that are open, and where any lane could help."""
-    return (device for device in devices if device.spec.id in open_devices and _may_help(device, asked))
+    among = devices if open_devices is None else (device for device in devices if device.spec.id in open_devices)
+    return (device for device in among if _may_help(state, device, asked))
 
 
-def _may_help(device: Device, asked: Requirements) -> bool:
+def _may_help(state: State, device: Device, asked: Requirements) -> bool:
     """Whether any lane of the device could help; otherwise nothing else need be looked at."""
-    return device.oversubscribed or asked.guessed or asked.memory.persistent <= device.free
+    need = asked.memory
+    if asked.guessed or need.persistent <= device.free:
+        return True
+    if not device.oversubscribed:
+        return False
+    return device.idle or asked.engine or not asked.memory_known or need.total <= crowd(state, device).room()
 
 
-def _attempt_several(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
-    """Choose as many of the best devices as the job needs; or return why there are not enough."""
-    found: list[tuple[Device, Place]] = []
-    refusal: Refusal | None = None
-    for device in candidates(state, job):
-        answer = on_device(state, device, job) if device.spec.id in open_devices else None
+def _attempt_several(state: State, job: Job, open_devices: set[DeviceId] | None) -> PlacementChoice | Refusal:
+    """Choose as many of the best devices as the job needs, all of them idle; or return why there are not enough."""
+    found: list[Taker] = []
+    for device in _idle(state, job):
+        answer = on_device(state, device, job) if open_devices is None or device.spec.id in open_devices else None
         if isinstance(answer, Place):
             found.append((device, answer))
-        else:
-            refusal = refusal or answer
         if len(found) == job.spec.gang:
             return PlacementChoice(tuple(device for device, _ in found), found[0][1])
-    return partial(gang.too_few, state, job, len(found), refusal)
+    return partial(_too_few, state, job, len(found))
+
+
+def _idle(state: State, job: Job) -> Iterable[Device]:
+    """Yield the idle devices that the job may use, best first."""
+    if state.placement.by_device:
+        return (device for device in device_order(state, job).idle() if may_use(device, job.requirements))
+    return (device for device in candidates(state, job) if device.idle)
+
+
+def _too_few(state: State, job: Job, found: int) -> Reason:
+    answers = (on_device(state, device, job) for device in candidates(state, job))
+    return gang.too_few(state, job, found, next((answer for answer in answers if not isinstance(answer, Place)), None))
 
 
 def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object, ...]:
@@ -245,45 +305,47 @@ def admit(state: State) -> None:
         state.admit_all, state.newcomers = False, []
         return
     reservations.gather_first(state)  # before other jobs take what has become free
-    state.device_views, state.in_use = {}, None
+    state.device_views = {}
     try:
         _place_all(state)
     finally:
-        state.device_views = state.in_use = None
+        state.device_views = None
     reservations.review(state)
     reservations.reserve_devices(state)
 
 
 def _place_all(state: State) -> None:
-    expected = {name: device.expected for name, device in state.devices.items()}
+    before = {device.spec.id: device.expected for device in state.marked_devices()}
     _place_in_order(state)  # forgets for which contexts room is made, and finds most of them again
-    for name, device in state.devices.items():
-        if device.expected != expected[name]:
-            state.touch_device(name)
+    for device in state.marked_devices():
+        if device.expected != before.get(device.spec.id):
+            state.touch_device(device.spec.id)
+    state.unmark_devices()
 
 
 def _place_in_order(state: State) -> None:
     kept = _kept_for(state)
     order = _order_of_attempts(state, kept)
     state.admit_all, state.newcomers = False, []
-    open_devices, hopeful = set(state.devices), set(state.requirements)
+    open_devices: set[DeviceId] | None = None
+    hopeful = set(state.requirements)
     for number in order:
         job, mine = state.jobs[number], number in kept
         # A job with a device kept for it may find room where others like it did not, even with one kept for them.
         if job.phase is not JobPhase.QUEUED or (job.requirements not in hopeful and not mine):
             continue
-        answer = attempt(state, job, set(state.devices) if mine else open_devices)
+        answer = attempt(state, job, None if mine else open_devices)
         if isinstance(answer, PlacementChoice):
             _place(state, job, answer)
         else:
-            _turned_away(state, job, hopeful, open_devices)
-        if state.host.waiter is not None or not (mine or (hopeful and open_devices)):
+            open_devices = _turned_away(state, job, hopeful, open_devices)
+        if state.host.waiter is not None or not (mine or (hopeful and open_devices != set())):
             break
 
 
 def _kept_for(state: State) -> dict[JobId, None]:
     """Return the jobs for which devices, or places under a limit, are kept, in the order in which they are tried."""
-    reserved = dict.fromkeys(each.reservation for each in state.devices.values() if each.reservation is not None)
+    reserved = dict.fromkeys(each.reservation for each in state.marked_devices() if each.reservation is not None)
     return reserved | dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
 
 
@@ -291,7 +353,7 @@ def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]
     """Return the jobs to be tried: those for which devices are kept first; only newcomers if nothing became free."""
     if state.admit_all or not state.backfill:
         state.host.waiter = None
-        for device in state.devices.values():
+        for device in state.marked_devices():
             if device.expected is not None:
                 device.expected = None
         return chain(kept, (number for number in placing_order(state) if number not in kept))
@@ -300,25 +362,30 @@ def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]
     return sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
 
 
-def _turned_away(state: State, job: Job, hopeful: set[Requirements], open_devices: set[DeviceId]) -> None:
-    """Leave later jobs only the requirements, or the devices, about which the job's refusal says nothing."""
+def _turned_away(
+    state: State, job: Job, hopeful: set[Requirements], open_devices: set[DeviceId] | None
+) -> set[DeviceId] | None:
+    """Leave later jobs only the requirements, or the devices, about which the job's refusal says nothing.
+
+    Return the devices that are still open.
+    """
     asked = job.requirements
     if over_limit(state, job) is not None:
         hopeful.discard(asked)
-        return
+        return open_devices
     if host_memory.short(state, job) is not None:
         state.host.waiter = job.id  # later ones that need less would keep it waiting
-        return
+        return open_devices
     _expect(state, job)
     if state.backfill:
         hopeful.difference_update([other for other in hopeful if _asks_as_much(other, asked)])
-    else:
-        open_devices -= open_to(state, job)
+        return open_devices
+    return (set(state.devices) if open_devices is None else open_devices) - open_to(state, job)
 
 
 def _expect(state: State, job: Job) -> None:
     """Have room made for the job's context, on the best device where only the context finds no room."""
-    if job.spec.needs_several or not any(device.context for device in state.devices.values()):
+    if job.spec.needs_several or not state.has_contexts:
         return
     for device in candidates(state, job):
         open_to_it = isinstance(place_on(state, device, job), Place) and closed(state, device, job) is None
@@ -356,8 +423,9 @@ def _give_devices(state: State, job: Job, devices: tuple[Device, ...]) -> None:
     for device in devices:
         device.last_placed = job.placed
     exclusive.hold_all(state, job, devices)
-    if state.in_use is not None:
-        state.in_use.add(job)
+    first.changed()
+    job.tell = first.changed
+    state.in_use.add(job)
     if job.excludes:
         first.excluding.add(job.id)
     if job.exclusive:
@@ -409,7 +477,7 @@ def explain_queued(state: State, job: Job) -> Reason:
     """Return why a queued job has not been placed."""
     if state.restarting:
         return Reason("restart", "the daemon has restarted and is recovering running jobs")
-    answer = attempt(state, job, set(state.devices))
+    answer = attempt(state, job)
     return Reason("order", _behind(state, job)) if isinstance(answer, PlacementChoice) else answer()
 
 
@@ -433,14 +501,14 @@ def check(state: State) -> None:
             require((job.id in state.entries) != job.held_back, "neither in the queue nor held back", job)
         gang.check(state, job)
     _check_entries(state)
-    _check_idle(state)
+    _check_order(state)
     reservations.check(state)
 
 
-def _check_idle(state: State) -> None:
+def _check_order(state: State) -> None:
     some = next(iter(state.jobs.values()), None)
     if some is not None and state.placement.by_device:
-        state.idle_order.check(state.devices, partial(key_of, state, some))
+        check_order(state, some)
 
 
 def _check_entries(state: State) -> None:

@@ -133,6 +133,7 @@ def drop(state: State, job: Job) -> None:
 
 def _keep(state: State, device: Device, job: Job) -> None:
     device.reservation = job.id
+    state.marked.add(device.spec.id)
     state.claims.add(job.id)
     state.admit_all = True
 
@@ -151,7 +152,7 @@ def review(state: State) -> None:
 
     Others have taken of such a device, or the job's estimate is larger, or its user may not be there.
     """
-    for device in state.devices.values():
+    for device in state.marked_devices():
         if device.reservation is None:
             continue
         job = state.jobs[device.reservation]
@@ -167,7 +168,7 @@ def _review_claims(state: State) -> None:
     """Let one job of each user and group claim a place, as long as it could fit somewhere by itself."""
     before, state.claims = state.claims, set()
     if has_limits(state.settings):
-        reserved = {device.reservation for device in state.devices.values()} - {None}
+        reserved = {device.reservation for device in state.marked_devices()} - {None}
         waiting = (state.jobs[number] for number in before | reserved | {*state.due} if number is not None)
         state.claims = _first_of_each(state, sorted(waiting, key=precedence))
     state.admit_all |= bool(before - state.claims)

@@ -75,10 +75,12 @@ class BasePolicy:
     preemptive = False
     requeue = False
     quantum_us: Micros = 50_000
+    #: What `lanes` returns, where it is the same for all devices.
+    most_lanes: int | None = 1
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
-        """Return one lane."""
-        return 1
+        """Return ``most_lanes``: one."""
+        return self.most_lanes
 
     def admission_key(self, view: View, job: JobView) -> Key:
         """Return the order of arrival."""

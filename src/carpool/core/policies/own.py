@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carpool.core.model import Micros, Settings
 from carpool.core.policies.base import BasePolicy, Key
-from carpool.core.policies.view import DeviceView, JobView, View
+from carpool.core.policies.view import JobView, View
 
 #: Names of the limits of the queues, in ascending order; those that are not set end the list.
 LIMITS = tuple(f"las_limit_{number}_us" for number in range(1, 10))
@@ -27,10 +27,7 @@ class Pack(BasePolicy):
 
     name = "pack"
     backfill = True
-
-    def lanes(self, view: View, device: DeviceView) -> int | None:
-        """Return None: as many lanes as fit."""
-        return None
+    most_lanes = None
 
     def turn_key(self, view: View, job: JobView) -> Key:
         """Return since when the job has waited."""

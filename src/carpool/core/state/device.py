@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import Enum, IntEnum
+from functools import partial
 
 from carpool.core.model import DeviceId, DeviceSpec, JobId, LaneId, Load, MemoryClass, Micros, Oversubscribe
 from carpool.core.state.job import HISTORY
@@ -150,17 +151,18 @@ class Device:
     answered: bool = False  # whether its load has ever been known
     load: Load | None = None  # what it does; None: unknown (by now)
     unmeasured_why: str = ""  # and why
-    said: set[DeviceId] = field(default_factory=set)  # names of devices that have changed
+    said: InitVar[set[DeviceId] | None] = None  # names of devices that have changed
+
+    def __post_init__(self, said: set[DeviceId] | None) -> None:
+        if said is not None:
+            self.__dict__["changed"] = partial(said.add, self.spec.id)
 
     def __setattr__(self, name: str, value: object) -> None:
         self.__dict__[name] = value
         self.changed()
 
     def changed(self) -> None:
-        """Say that the device has changed: who changes one of its sets has to."""
-        said = self.__dict__.get("said")
-        if said is not None:
-            said.add(self.spec.id)
+        """Say that the device has changed: who changes one of its sets, or one of its jobs, has to."""
 
     @property
     def model(self) -> str:
@@ -208,12 +210,16 @@ class Device:
     @property
     def contexts_due(self) -> int:
         """Bytes of contexts that are still to come."""
+        if not self.contexts and self.expected is None:
+            return 0
         awaited = self.context if self.expected is not None else 0
         return awaited + sum(context.due for context in self.contexts.values())
 
     @property
     def usable(self) -> int:
         """Bytes that jobs can have together at present."""
+        if not self.contexts and self.expected is None and not self.others:  # asked often: without the sums
+            return max(0, self.spec.capacity - max(self.spec.reserve, self.unmanaged))
         to_grow = self.spec.capacity // GROWTH_FRACTION if self.others else 0
         return max(0, self.left(to_grow))
 

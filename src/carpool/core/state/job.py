@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -55,6 +55,7 @@ class Requirements(NamedTuple):
     outgrown: int  # bytes of the largest device that was too small for the job alone; 0: none was
     guessed: bool  # its memory was guessed after an attempt that ran out of it, with room to spare
     serves: bool
+    engine: bool
     group: str
     memory: Memory  # to reserve at the start: nothing yet for a job that is suspended between its turns
 
@@ -99,6 +100,8 @@ class MeasurementWindow:
 
 class Job:
     """One job.  Setting an attribute drops its cached view and requirements, unless neither is made of it.
+
+    Its device is told, because what it takes further jobs for may have changed.
 
     What nearly every job starts with are attributes of the class: a job that is queued, or has ended, is small.
     """
@@ -182,6 +185,7 @@ class Job:
     cached: JobView | None = None
     cached_us: Micros = 0  # when it was made; -1: it stays right
     cached_requirements: Requirements | None = None
+    tell: Callable[[], None] | None = None  # while it is on a device: says that the device's jobs have changed
 
     def __init__(self, number: JobId, spec: JobSpec, arrival: int, submitted_us: Micros) -> None:
         history: deque[tuple[Micros, object]] = deque(maxlen=HISTORY)
@@ -193,10 +197,14 @@ class Job:
         values[name] = value
         if name not in _ABOUT_CACHE:
             values["cached"] = values["cached_requirements"] = None
+            if self.tell is not None:
+                self.tell()
 
     def set(self, **changes: object) -> None:
         """Set several attributes in one step, where that happens often."""
         self.__dict__.update(changes, cached=None, cached_requirements=None)
+        if self.tell is not None:
+            self.tell()
 
     def begin_again(self, **changes: object) -> None:
         """Reset the job to what it was when it was submitted, all but ``changes``."""
@@ -354,6 +362,7 @@ def requirements_of(job: Job) -> Requirements:
         outgrown=max((attempt.outgrown for attempt in job.past), default=0),
         guessed=spec.estimate is not None and spec.estimate.source == RECOVERY,
         serves=job.serves,
+        engine=job.is_engine,
         group=spec.group,
         memory=NOTHING if spec.checkpoint else job.estimate,
     )

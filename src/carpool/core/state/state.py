@@ -14,7 +14,7 @@ from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device, Lane
-from carpool.core.state.idle_order import IdleOrder
+from carpool.core.state.device_order import DeviceOrder
 from carpool.core.state.job import Job, Requirements
 from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.use import HostUse, InUse, UserUses
@@ -123,9 +123,12 @@ class State:
         self.queue: list[QueueEntry] = []  # ready jobs in order of admission
         self.entries: dict[JobId, QueueEntry] = {}  # the same by job
         self.requirements: Counter[Requirements] = Counter()  # of the queued jobs
-        self.idle_order = IdleOrder()
+        self.device_order = DeviceOrder()
+        self.marked: set[DeviceId] = set()  # devices of which something is kept for a queued job, and some others
+        self.has_contexts = False  # whether jobs are expected to have contexts on any device
+        self.largest_capacity = 0
         self.device_views: dict[DeviceId, DeviceView] | None = None  # while the queue is looked at
-        self.in_use: InUse | None = None  # what users and groups have, while that stays so or is kept up to date
+        self.in_use = InUse()  # what users and groups have on devices
         self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
@@ -194,6 +197,15 @@ class State:
         """Have the waiters of a device served after this event."""
         if device is not None:
             self.dirty_devices[device] = None
+
+    def marked_devices(self) -> list[Device]:
+        """Return the devices of which something is, or was lately, kept for a queued job, as they were added."""
+        return sorted((self.devices[name] for name in self.marked), key=lambda device: device.position)
+
+    def unmark_devices(self) -> None:
+        """Forget the devices of which nothing is kept any more."""
+        kept = (device for device in self.marked_devices() if device.reservation or device.expected)
+        self.marked = {device.spec.id for device in kept}
 
     def lane_of(self, job: Job) -> Lane | None:
         """Return the job's lane; None: it is in none."""

@@ -6,8 +6,9 @@ Of a user's device time, what is long ago counts less.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from carpool.core.model import MIB, DeviceId, JobId, Micros
 from carpool.core.state.job import Job
@@ -87,21 +88,43 @@ def _lowered(used_us: Micros, steps: int) -> Micros:
 class InUse:
     """Jobs that are on devices, by account and by group, and the devices of each account.  Services do not count."""
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    def __init__(self) -> None:
         self.running: Counter[int] = Counter()
         self.of_group: Counter[str] = Counter()
-        self.devices: dict[int, set[DeviceId]] = {}
-        for job in jobs:
-            self.add(job)
+        #: By account: each of its devices, with how many of its jobs are there.
+        self.devices: dict[int, Counter[DeviceId]] = {}
+        self._of: dict[JobId, tuple[int, str, tuple[DeviceId, ...]]] = {}
 
     def add(self, job: Job) -> None:
-        """Count one more job, which has been placed."""
+        """Count a job that has been placed, or has another account or group now."""
+        self.remove(job.id)
         if job.serves or job.device is None:
             return
-        account = job.spec.account
-        self.running[account] += 1
-        self.of_group[job.spec.group] += 1
-        self.devices.setdefault(account, set()).update((job.device, *job.devices))
+        entry = (job.spec.account, job.spec.group, tuple(dict.fromkeys((job.device, *job.devices))))
+        self._of[job.id] = entry
+        self._count(entry, 1)
+
+    def remove(self, job: JobId) -> None:
+        """Count a job no more that has left its devices; another one is no error."""
+        entry = self._of.pop(job, None)
+        if entry is not None:
+            self._count(entry, -1)
+
+    def _count(self, entry: tuple[int, str, tuple[DeviceId, ...]], change: int) -> None:
+        account, group, devices = entry
+        _add(self.running, account, change)
+        _add(self.of_group, group, change)
+        mine = self.devices.setdefault(account, Counter())
+        for name in devices:
+            _add(mine, name, change)
+        if not mine:
+            del self.devices[account]
+
+
+def _add(counter: Counter[Any], key: object, change: int) -> None:
+    counter[key] += change
+    if not counter[key]:
+        del counter[key]
 
 
 class HostUse:

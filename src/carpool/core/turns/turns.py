@@ -311,12 +311,24 @@ def refresh(state: State, lane: Lane) -> None:
         state.emit(GrantTurn(lane.id, chosen.id))
     assert lane.holder is not None
     holder = state.jobs[lane.holder]
+    if _undisturbed(state, lane, holder):
+        return
     best = state.jobs[lane.queue[0][-1]] if lane.queue else None
     successor = best.id if best is not None and ready(best) and may_start(state, best) else None
     if successor != lane.successor:
         lane.successor = successor
         state.emit(NameSuccessor(lane.id, holder.id, successor))
     request_yield(state, lane, holder)
+
+
+def _undisturbed(state: State, lane: Lane, holder: Job) -> bool:
+    """Whether no other job wants the lane's turn, or its holder's memory, and nothing has been asked of the holder."""
+    wanted = lane.queue or lane.successor is not None or lane.waiter is not None or lane.reclaimed
+    asked = lane.yield_asked is not YieldAsked.NO or lane.watch_us is not None or lane.due is not None
+    device = state.devices[lane.device]
+    if wanted or asked or lane.preempt.state is not PreemptState.NONE or device.excluding or device.exclusive_to:
+        return False
+    return not (holder.paused or holder.let_go)
 
 
 def _chosen(state: State, lane: Lane) -> Job | None:

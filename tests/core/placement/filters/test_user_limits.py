@@ -200,17 +200,6 @@ def test_who_is_over_a_limit_is_not_looked_at_without_end() -> None:
     assert made.machine.next_timer() > 5_000_000
 
 
-def test_what_is_in_use_is_counted_anew_after_each_event() -> None:
-    """Between two events many questions share one count: `carpool ls` asks for every queued job."""
-    made = scenario(user_running=1, policy="fifo")
-    assert [small(made, job, ANNA) for job in (1, 2)] == [[1], []]
-    assert made.why(2).startswith("uid 1001 runs 1 job")
-    counted = made.machine.in_use()
-    assert made.machine.in_use() is counted
-    made.send(events.ForeignMemory("host0", 0))
-    assert made.machine.in_use() is not counted
-
-
 def starts_after(made: Scenario, limit: str) -> int:
     """A large job waits for room while small jobs of the same user, or group, run two at a time, one after the other.
 

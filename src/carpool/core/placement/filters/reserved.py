@@ -14,7 +14,7 @@ from carpool.core.state.state import State
 
 def kept_for(state: State, job: Job) -> list[Device]:
     """Return the devices that are kept for the job."""
-    return [device for device in state.devices.values() if device.reservation == job.id]
+    return [device for device in state.marked_devices() if device.reservation == job.id]
 
 
 def _reserved(state: State, device: Device, job: Job) -> Refusal | None:

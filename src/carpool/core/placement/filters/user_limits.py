@@ -10,10 +10,10 @@ A job that has waited too long, or has run out of memory, claims a place: later 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 from carpool.core.memory.lanes import Refusal
-from carpool.core.metering.placing_order import in_use
 from carpool.core.model import DeviceId, Reason, Settings
 from carpool.core.placement.filters.base import Filter
 from carpool.core.state.device import Device
@@ -48,12 +48,12 @@ def over_limit(state: State, job: Job) -> Refusal | None:
     return _over_group(state, job) or _over_running(state, job) or _over_devices(state, job)
 
 
-def _bound_to(state: State, job: Job) -> set[DeviceId] | None:
+def _bound_to(state: State, job: Job) -> Collection[DeviceId] | None:
     """Return the only devices that the job may be placed on, as its user is on as many as possible; None: any."""
     most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None or job.serves:
         return None
-    present = in_use(state).devices.get(job.spec.account, set())
+    present = state.in_use.devices.get(job.spec.account, ())
     return present if len(present) >= most else None
 
 
@@ -70,7 +70,7 @@ def _too_many_devices(state: State, device: Device, job: Job) -> Refusal | None:
 def _explain_devices(state: State, job: Job) -> Reason:
     """Return why the job may not be placed on a device, though it may on others."""
     most = most_of_user(state.settings, DEVICES, job.spec.account) or 0
-    present = sorted(in_use(state).devices.get(job.spec.account, ()))
+    present = sorted(state.in_use.devices.get(job.spec.account, ()))
     wants = f", and the job needs {job.spec.gang}" if job.spec.needs_several else ""
     names = f" ({', '.join(present)})" if present else ""
     text = f"{_who(job)} is on {_plural(len(present), 'device')}{names} of at most {most}{wants} (user_devices)"
@@ -85,7 +85,7 @@ def _over_group(state: State, job: Job) -> Refusal | None:
     ahead = [
         other for other in _claims_before(state, job) if other.spec.group == group and not _user_full(state, other)
     ]
-    count, limit = in_use(state).of_group[group], f"{most} (group.{group})"
+    count, limit = state.in_use.of_group[group], f"{most} (group.{group})"
     return _full(GROUP, f"group {group}", count, ahead, most, limit)
 
 
@@ -97,7 +97,7 @@ def _over_running(state: State, job: Job) -> Refusal | None:
     ahead = [
         other for other in _claims_before(state, job) if other.spec.account == account and not _group_full(state, other)
     ]
-    return _full(RUNNING, _who(job), in_use(state).running[account], ahead, most, f"{most} (user_running)")
+    return _full(RUNNING, _who(job), state.in_use.running[account], ahead, most, f"{most} (user_running)")
 
 
 def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: str) -> Refusal | None:
@@ -119,12 +119,12 @@ def precedence(job: Job) -> tuple[bool, int]:
 def _user_full(state: State, job: Job) -> bool:
     """Whether the job could use no place in its group, because its user has no further one."""
     most = most_of_user(state.settings, RUNNING, job.spec.account)
-    return most is not None and in_use(state).running[job.spec.account] >= most
+    return most is not None and state.in_use.running[job.spec.account] >= most
 
 
 def _group_full(state: State, job: Job) -> bool:
     most = most_of_group(state.settings, job.spec.group)
-    return most is not None and in_use(state).of_group[job.spec.group] >= most
+    return most is not None and state.in_use.of_group[job.spec.group] >= most
 
 
 def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) -> Reason:
@@ -141,7 +141,7 @@ def _over_devices(state: State, job: Job) -> Refusal | None:
     most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None:
         return None
-    present = in_use(state).devices.get(job.spec.account, set())
+    present = state.in_use.devices.get(job.spec.account, ())
     over = len(present) + job.spec.gang > most if job.spec.needs_several else most < 1
     return partial(_explain_devices, state, job) if over else None
 
