@@ -36,13 +36,15 @@ class WholeDeviceAllocator:
         self._free: list[int] = []  # heap of positions in ``_names``
         self._names: list[DeviceId] = []
         self._places: dict[DeviceId, int] = {}
-        self._running: dict[JobId, Job] = {}  # hold their devices, or are to get them
+        self._running: dict[JobId, Job] = {}  # hold their devices, or are to get them ...
+        self._taken = 0  # ... so many of them
         self._waiting = WaitingOrder(self._running)
         self._newcomers: list[Job] = []  # wait, and have no place in the order yet
         self._to_serve: list[Job] = []  # are to get devices that others have been asked to leave
         self._stopping: dict[JobId, Job] = {}  # cancelled, and still on their devices
         self._changed: list[JobId] = []  # run, and their place in the order may have changed
         self._dirty = False  # a scheduling pass is due at this instant
+        self._skipped_us: Micros | None = None  # the last pass found room for all, and ordered no running job anew
 
     def handlers(self) -> JobHandlers:
         """Return the handlers of events that only whole devices have."""
@@ -193,8 +195,7 @@ class WholeDeviceAllocator:
             if best is None or best[1].spec.gang > len(self._free):
                 return
             job = best[1]
-            self._waiting.take(job)
-            self._running[job.id] = job
+            self._run(job)
             if job.devices:
                 self._to_serve.append(job)  # it has not left its former devices yet
             else:
@@ -204,12 +205,23 @@ class WholeDeviceAllocator:
 
     def _reschedule(self) -> None:
         room = len(self._names) - sum(job.spec.gang for job in self._stopping.values())
-        if self._newcomers or self._waiting.best(room) is not None:  # otherwise the running jobs go on
+        wanted = self._waiting.wanted + sum(job.spec.gang for job in self._newcomers)
+        if self._taken + wanted <= room:  # no running job makes way
+            self._skipped_us = self._state.now
+            self._line_up()
+            self._compare([], room - self._taken)
+        elif self._newcomers or self._waiting.best(room) is not None:  # otherwise the running jobs go on
             running = self._in_order()
             self._line_up()
             self._compare(running, room)
         if self._state.policy.requeue:
             self._reorder_queues()
+
+    def _run(self, job: Job) -> None:
+        """Take a job from those that wait: it is to get its devices."""
+        self._waiting.take(job)
+        self._running[job.id] = job
+        self._taken += job.spec.gang
 
     def _compare(self, running: list[Job], room: int) -> None:
         """Choose the first jobs that fit into ``room`` devices, running or not; preempt the other running ones."""
@@ -229,9 +241,8 @@ class WholeDeviceAllocator:
                     losers.append(present)
             elif best is not None:
                 job = best[1]
-                self._waiting.take(job)
+                self._run(job)
                 chosen.append(job)
-                self._running[job.id] = job  # from now on it does not wait
                 room -= job.spec.gang
                 best = self._waiting.best(room)
             else:
@@ -246,21 +257,30 @@ class WholeDeviceAllocator:
             job.order = self._waiting.behind(job.order[0], 0)
 
     def _in_order(self) -> list[Job]:
-        """Return the running jobs in order, with their keys as they are now."""
-        jobs = sorted(self._running.values(), key=_order)
-        if self._state.policy.requeue:
-            return jobs  # their keys change at known moments only, see `_settle_changed`
+        """Return the running jobs in order, with their keys as they are now; equal ones keep the order they had."""
+        if self._state.policy.requeue:  # their keys change at known moments only, see `_settle_changed`
+            return sorted(self._running.values(), key=_order)
+        running = self._running.values()
+        before = [job.order[0] for job in running] if self._skipped_us is None else self._keys_at(self._skipped_us)
+        self._skipped_us = None
+        now = ((self._key(job), key, *job.order[1:], job) for job, key in zip(running, before, strict=True))
         grown: list[tuple[Job, Key]] = []
-        for job in jobs:
-            key = self._key(job)
+        for key, *_, job in sorted(now):
             if key < job.order[0]:
                 job.order = self._waiting.behind(key, 0)
             elif key > job.order[0]:
                 grown.append((job, key))
         for job, key in reversed(grown):
             job.order = self._waiting.before(key, 0)
-        jobs.sort(key=_order)
-        return jobs
+        return sorted(self._running.values(), key=_order)
+
+    def _keys_at(self, when: Micros) -> list[Key]:
+        """Return the keys of the running jobs as they were when a pass left them as they were."""
+        state = self._state
+        now, state.now = state.now, when
+        keys = [self._key(job) for job in self._running.values()]
+        state.now = now
+        return keys
 
     def _preempt(self, losers: list[Job]) -> None:
         """Preempt ``losers``; in queues they become the first that wait, in the order in which they ran."""
@@ -334,6 +354,7 @@ class WholeDeviceAllocator:
     def leave(self, job: Job) -> None:
         """Take back the devices of a job that has ended."""
         self._stopping.pop(job.id, None)
+        self._waiting.forget(job.id)
         self._drop(job)
         self._take_back(job)
         if self._waiting.may_wait():
@@ -343,6 +364,7 @@ class WholeDeviceAllocator:
 
     def stop(self, job: Job) -> None:
         """Note that a cancelled job still has its devices."""
+        self._waiting.forget(job.id)
         self._drop(job)
         if job.devices and not job.leaving:
             self._stopping[job.id] = job
@@ -350,7 +372,8 @@ class WholeDeviceAllocator:
 
     def _drop(self, job: Job) -> bool:
         """Remove the job from those chosen; return whether it was still waiting for its devices."""
-        self._running.pop(job.id, None)
+        if self._running.pop(job.id, None) is not None:
+            self._taken -= job.spec.gang
         self._state.timers.cancel((NEXT_CHANGE, job.id))
         waited = job in self._to_serve
         if waited:
@@ -371,6 +394,9 @@ class WholeDeviceAllocator:
             raise InvariantError(
                 f"devices {sorted(held)} are held and {sorted(self._free)} free, of {len(self._names)}"
             )
+        if self._taken != sum(job.spec.gang for job in self._running.values()):
+            raise InvariantError(f"{self._taken} devices are counted as taken by {sorted(self._running)}")
+        self._waiting.check()
         entries = self._waiting.entries()
         for job in self._state.jobs.values():
             self._check_job(job, (job.order, job.id) in entries or job in self._newcomers)

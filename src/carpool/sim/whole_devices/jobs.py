@@ -20,7 +20,7 @@ from typing import Any
 
 from carpool.core import commands
 from carpool.core.commands import Command
-from carpool.core.events import Preempted, ProcessExited, ProcessStarted
+from carpool.core.events import InvariantError, Preempted, ProcessExited, ProcessStarted
 from carpool.core.model import DeviceId, JobId, JobPhase, Micros, Outcome, Usage
 from carpool.core.policies.base import Key
 from carpool.core.state.job import Job, Order
@@ -40,6 +40,8 @@ class WaitingOrder:
     def __init__(self, running: dict[JobId, Job]) -> None:
         self._running = running
         self._heaps: dict[int, list[tuple[Order, Job]]] = {}  # by the number of devices
+        self._gangs: dict[JobId, int] = {}  # of each of them
+        self.wanted = 0  # devices that all of them need together
         self._last = 0  # the largest and
         self._first = 0  # the smallest number given out to order equal keys
 
@@ -55,6 +57,9 @@ class WaitingOrder:
 
     def wait(self, job: Job) -> None:
         """Let the job wait at its place in the order, ``job.order``."""
+        self.forget(job.id)
+        self._gangs[job.id] = job.spec.gang
+        self.wanted += job.spec.gang
         heap = self._heaps.get(job.spec.gang)
         if heap is None:
             heap = self._heaps[job.spec.gang] = []
@@ -72,28 +77,45 @@ class WaitingOrder:
         """Find the first entry of a heap whose job still waits there, and remove stale ones before it."""
         while heap:
             order, job = heap[0]
-            if job.order is order and job.id not in self._running and job.phase in ALIVE:
+            if self._waits(order, job):
                 return heap[0]
             heapq.heappop(heap)
         return None
 
     def take(self, job: Job) -> None:
         """Remove ``job``, which `best` has found, from the jobs that wait."""
+        self.forget(job.id)
         heapq.heappop(self._heaps[job.spec.gang])
 
     def withdraw(self, job: Job) -> None:
         """Remove ``job``, wherever it stands, from the jobs that wait."""
+        self.forget(job.id)
         heap = self._heaps.get(job.spec.gang, [])
         heap[:] = [entry for entry in heap if entry[1] is not job]
         heapq.heapify(heap)
 
     def clear(self) -> None:
         """Remove all waiting jobs."""
-        self._heaps = {}
+        self._heaps, self._gangs, self.wanted = {}, {}, 0
+
+    def forget(self, number: JobId) -> None:
+        """Count a job no more that does not wait, or not any more; its entry is skipped later."""
+        self.wanted -= self._gangs.pop(number, 0)
 
     def may_wait(self) -> bool:
         """Whether any entry is left: of a job that waits, or a stale one that has not been skipped yet."""
         return any(self._heaps.values())
+
+    def check(self) -> None:
+        """Raise InvariantError unless the jobs that wait are counted."""
+        waiting = {
+            job.id: job.spec.gang for heap in self._heaps.values() for order, job in heap if self._waits(order, job)
+        }
+        if waiting != self._gangs or self.wanted != sum(waiting.values()):
+            raise InvariantError(f"{waiting} wait, and {self._gangs} are counted as {self.wanted}")
+
+    def _waits(self, order: Order, job: Job) -> bool:
+        return job.order is order and job.id not in self._running and job.phase in ALIVE
 
     def entries(self) -> set[tuple[Order, JobId]]:
         """Return all entries of the heaps, stale ones included."""
