@@ -32,7 +32,7 @@ class PlacementPolicy(Protocol):
     name: str
     #: Whether jobs may be placed beside others at all.
     collocates: bool
-    #: Whether the key of an idle device does not depend on the job: then it is asked again only after a change.
+    #: Whether the key depends on the device alone, not on the job: then it is asked again only after a change there.
     by_device: bool
     #: Names it understands in ``Settings.extra``.
     settings: tuple[str, ...]

@@ -200,6 +200,8 @@ class State:
 
     def marked_devices(self) -> list[Device]:
         """Return the devices of which something is, or was lately, kept for a queued job, as they were added."""
+        if not self.marked:
+            return []
         return sorted((self.devices[name] for name in self.marked), key=lambda device: device.position)
 
     def unmark_devices(self) -> None:
