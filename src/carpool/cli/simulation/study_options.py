@@ -81,7 +81,12 @@ def spread(text: str) -> int | str:
 
 def processes(text: str) -> int:
     """Parse how many processes; all: as many as there are cores for this one.  Raises ValueError, for people."""
-    return len(os.sched_getaffinity(0)) if text == _EVERY_CORE else whole_number(text, 1)
+    if text == _EVERY_CORE:
+        return len(os.sched_getaffinity(0))
+    try:
+        return whole_number(text, 1)
+    except ValueError as error:
+        raise ValueError(f"{error}; write -j N, or -j at the end for as many as there are cores") from None
 
 
 def with_study_options(function: F) -> F:

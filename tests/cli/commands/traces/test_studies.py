@@ -236,6 +236,7 @@ def test_the_chart_of_a_study() -> None:
         (["TRACE", "--replicas", "3", "--spread", "much"], "is not a share"),
         ([*GENERATED, "--replicas", "3", "--spread", "5%", "--seed", "0:2"], "both repeat; give one of them"),
         (["TRACE", "-j", "0"], "must be 1 or more"),
+        (["-j", "TRACE"], "is not a whole number; write -j N, or -j at the end"),
         (["TRACE", "--hosts", "50"], "'50' is not HOSTSxDEVICES, as in 50x8"),
         (["TRACE", "--hosts", "2x4", "--devices", "8"], "give one of them"),
         ([*GENERATED, "--seed", "0:2", "--jobs-csv", "x"], "--jobs-csv: of one simulation per policy"),
