@@ -92,7 +92,8 @@ def _drawn(random: Random, job: TraceJob, spread: Spread) -> TraceJob:
     if job.iterations is None or job.iteration_us is None:
         return replace(job, duration_us=max(1, round(job.duration_us * pace)))
     device_us, host_us = max(1, round(job.iteration_us * pace)), round(job.host_us * pace)
-    duration_us = round(job.startup_us * startup) + job.iterations * (device_us + host_us)
+    longer_us = job.iterations * (device_us + host_us - job.iteration_us - job.host_us)
+    duration_us = job.duration_us + longer_us + round(job.startup_us * (startup - 1.0))
     return replace(job, duration_us=duration_us, iteration_us=device_us, host_us=host_us)
 
 
