@@ -79,6 +79,10 @@ def ends(results: Sequence[JobResult]) -> list[Micros]:
         # 3 s - 7 * 370 ms = 410 ms before the first iteration.
         {"iterations": 7, "iteration_us": 333_000, "host_us": 37_000},
         {"iterations": 1, "iteration_us": 1},
+        {"end_us": 500_000},
+        # 500 ms before the first iteration, 500 ms after the last one.
+        {"iterations": 20, "iteration_us": 50_000, "host_us": 50_000, "end_us": 500_000},
+        {"iterations": 4, "iteration_us": 50_000, "host_us": 250_000, "end_us": 1},
         {"iterations": 3001, "iteration_us": 997, "host_us": 2},
         {"utilization_ppm": 123_457},
         {"duration_us": 1_234_567},
@@ -226,6 +230,36 @@ def test_pack_shares_a_lane_where_memory_ends() -> None:
     mine, theirs = run("pack", pair[0], replace(pair[1], owner=1))
     assert ends([mine, theirs]) == [2 * SECOND, 4 * SECOND]
     assert theirs.started_us == 2 * SECOND
+
+
+# the end
+
+
+@every_policy
+def test_a_job_that_saves_its_results_holds_no_turn(policy: str) -> None:
+    """A computes for 1 s and ends 1 s later; B has the turn, or the device, meanwhile."""
+    first = replace(job("A", takes=1), duration_us=2 * SECOND, end_us=SECOND)
+    result = simulate([first, job("B", at=1, takes=1)], options(policy))
+    check_turns(result)
+    assert ends(result.jobs) == [2 * SECOND, 2 * SECOND]
+    assert [(span.begin_us, span.end_us) for span in recording(result).spans] == [(0, SECOND), (SECOND, 2 * SECOND)]
+
+
+@every_policy
+def test_a_job_keeps_its_memory_until_it_has_ended(policy: str) -> None:
+    """9 + 9 GiB of persistent memory on a device of 16: B waits for A's end, not for the end of its turn."""
+    first, second = (job(name, takes=1, memory=(9, 1)) for name in "AB")
+    first = replace(first, duration_us=2 * SECOND, end_us=SECOND)
+    assert ends(run(policy, first, second, oversubscribe=OFF)) == [2 * SECOND, 3 * SECOND]
+
+
+@every_policy
+@pytest.mark.parametrize(("checkpoint_ms", "ended_ms"), [(None, 3800), (500, 2300), (1200, 2600)])
+def test_a_job_dies_while_it_ends(policy: str, checkpoint_ms: int | None, ended_ms: int) -> None:
+    """At 1.8 s of 2 s, of which the last one is its end.  From a checkpoint at 1.5 s it needs no turn again."""
+    failing = replace(job("A", takes=1), duration_us=2 * SECOND, end_us=SECOND, fails_at_ppm=900_000)
+    (one,) = run(policy, replace(failing, checkpoint_us=checkpoint_ms and checkpoint_ms * MS), retries=1)
+    assert (one.outcome, one.ended_us, one.attempts) == (Outcome.SUCCEEDED, ended_ms * MS, 2)
 
 
 # memory

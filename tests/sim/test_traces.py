@@ -43,13 +43,14 @@ def test_the_least_that_a_trace_says(tmp_path: Path) -> None:
 def test_every_column_in_any_order(tmp_path: Path) -> None:
     header = (
         "model,deadline_s,weight,owner,fails_at,checkpoint_s,utilization,ephemeral_mib,persistent_mib,host_ms,"
-        "iteration_ms,iterations,duration_s,gpus,submit_s,job_id"
+        "iteration_ms,iterations,duration_s,gpus,submit_s,job_id,end_s,startup_cpu_s,end_cpu_s"
     )
-    row = "resnet,60,50,7,0.25,1.5,0.3,100.5,20,0.5,1.5,1000,3,4,2.5,x"
+    row = "resnet,60,50,7,0.25,1.5,0.3,100.5,20,0.5,1.5,1000,3,4,2.5,x,0.75,1.25,0"
     assert only(tmp_path, header, row) == TraceJob(
         id="x", submit_us=2_500_000, duration_us=3_000_000, gpus=4, iterations=1000, iteration_us=1500, host_us=500,
         persistent=20 * MIB, ephemeral=100 * MIB + MIB // 2, utilization_ppm=300_000, model="resnet", weight=50,
-        deadline_us=60_000_000, owner=7, fails_at_ppm=250_000, checkpoint_us=1_500_000,
+        deadline_us=60_000_000, owner=7, fails_at_ppm=250_000, checkpoint_us=1_500_000, end_us=750_000,
+        startup_cpu_us=1_250_000, end_cpu_us=0,
     )  # fmt: skip
 
 
@@ -81,9 +82,14 @@ def test_what_other_programs_make_of_such_files(tmp_path: Path, text: bytes) -> 
         ("iteration_ms,host_ms,duration_s", "300,300,0.2", (200_000, 1, 1, 0)),
         ("iterations,duration_s", "3,1", (1_000_000, 3, 333_333, 1)),
         ("iterations,host_ms,duration_s", "4,50,1", (1_000_000, 4, 200_000, 0)),
+        ("iterations,iteration_ms,end_s", "10,100,0.5", (1_500_000, 10, 100_000, 0)),
+        ("iterations,iteration_ms,end_s,duration_s", "10,100,0.5,1.75", (1_750_000, 10, 100_000, 250_000)),
+        ("iteration_ms,end_s,duration_s", "300,0.25,1", (1_000_000, 2, 300_000, 150_000)),
+        ("iterations,end_s,duration_s", "4,0.2,1", (1_000_000, 4, 200_000, 0)),
+        ("end_s,duration_s", "0.2,1", (1_000_000, None, None, 0)),
     ],
 )
-def test_what_follows_from_what(tmp_path: Path, header: str, row: str, timing: tuple[int, ...]) -> None:
+def test_what_follows_from_what(tmp_path: Path, header: str, row: str, timing: tuple[int | None, ...]) -> None:
     """The last figure is start-up, or the host time of one iteration where there is no start-up."""
     job = only(tmp_path, f"job_id,submit_s,{header}", f"a,0,{row}")
     assert (job.duration_us, job.iterations, job.iteration_us) == timing[:3]
@@ -163,6 +169,7 @@ def test_wrong_cells(tmp_path: Path, column: str, cell: str, message: str) -> No
          "line 2: duration_s is 0.9, but the iterations alone take 1 s; make it longer, or leave it empty"),
         ("job_id,submit_s,duration_s,iterations,host_ms\na,0,1,10,100\n", "line 2: duration_s leaves no device time"),
         ("job_id,submit_s,duration_s,host_ms\na,0,1,100\n", "line 2: there is host_ms without iterations"),
+        ("job_id,submit_s,duration_s,end_s\na,0,1,1\n", "line 2: end_s leaves nothing of duration_s, which is 1; make"),
         ('job_id,submit_s,duration_s\n"a,0,1\n' + "x" * 200_000, "line 2: field larger than field limit"),
     ],
 )  # fmt: skip
@@ -218,11 +225,11 @@ ESTIMATORS = st.sampled_from(["horus", "fake tensor", "a_mib", "NAME"])
 @st.composite
 def trace_jobs(draw: st.DrawFn, name: str) -> TraceJob:
     iterations = draw(st.none() | st.integers(1, 10**6))
-    each, host, startup = draw(st.integers(1, 10**8)), draw(TIMES), draw(TIMES)
+    each, host, startup, end = draw(st.integers(1, 10**8)), draw(TIMES), draw(TIMES), draw(TIMES)
     return TraceJob(
         id=name,
         submit_us=draw(TIMES),
-        duration_us=startup + 1 if iterations is None else startup + iterations * (each + host),
+        duration_us=startup + (1 if iterations is None else iterations * (each + host)) + end,
         gpus=draw(st.integers(1, 64)),
         iterations=iterations,
         iteration_us=None if iterations is None else each,
@@ -239,6 +246,9 @@ def trace_jobs(draw: st.DrawFn, name: str) -> TraceJob:
         owner=draw(st.integers(0, 1 << 32)),
         fails_at_ppm=draw(st.none() | st.integers(1, WHOLE_PPM)),
         checkpoint_us=draw(st.none() | st.integers(1, 10**12)),
+        end_us=end,
+        startup_cpu_us=draw(st.none() | TIMES),
+        end_cpu_us=draw(st.none() | TIMES),
     )
 
 
@@ -273,7 +283,8 @@ def test_equal_jobs_give_equal_files(tmp_path: Path) -> None:
 
 def test_jobs_that_do_not_add_up_are_not_written(tmp_path: Path) -> None:
     job = TraceJob("a", 0, 100, iterations=3, iteration_us=50)
-    for broken in (job, replace(job, iteration_us=None), replace(job, iterations=None)):
+    late = TraceJob("a", 0, 100, end_us=100)
+    for broken in (job, replace(job, iteration_us=None), replace(job, iterations=None), late):
         with pytest.raises(ValueError, match='job "a" cannot be written'):
             write_trace([broken], tmp_path / "trace.csv")
 

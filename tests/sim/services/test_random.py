@@ -61,6 +61,8 @@ served = st.builds(
     transfer_us=st.sampled_from([0, 50]),
 )
 
+ends = st.sampled_from([0, 1, 90 * MS])
+
 
 @st.composite
 def traces(draw: st.DrawFn) -> list[TraceJob]:
@@ -68,10 +70,10 @@ def traces(draw: st.DrawFn) -> list[TraceJob]:
     for number in range(draw(st.integers(0, 4))):
         device, host = draw(st.sampled_from([(3, 0), (40, 0), (10, 2), (30, 60), (300, 0)]))
         iterations = draw(st.integers(1, 30))
-        at, start = draw(st.integers(0, LENGTH)), draw(st.sampled_from([0, 50 * MS]))
-        length = start + iterations * (device + host) * MS
+        at, start, end = draw(st.integers(0, LENGTH)), draw(st.sampled_from([0, 50 * MS])), draw(ends)
+        length = start + iterations * (device + host) * MS + end
         memory = (draw(megabytes), draw(megabytes))
-        job = TraceJob(str(number), at, length, 1, iterations, device * MS, host * MS, *memory)
+        job = TraceJob(str(number), at, length, 1, iterations, device * MS, host * MS, *memory, end_us=end)
         jobs.append(replace(job, owner=draw(st.sampled_from([0, 0, 7])), utilization_ppm=500_000))
     return jobs
 

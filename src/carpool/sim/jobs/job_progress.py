@@ -1,8 +1,8 @@
 """The progress of a modelled job, in whole numbers.
 
 A position is time of a run without co-runners: first start-up on the host, then iterations, each device time followed
-by host time.  Positions are kept in parts of a microsecond (`WHOLE_PPM` to one), so that every speed leaves a whole
-number.
+by host time, then host time until the process ends.  Positions are kept in parts of a microsecond (`WHOLE_PPM` to one),
+so that every speed leaves a whole number.
 
 With a resolution, iterations are combined into lumps that last at least as long as the resolution, device time first: a
 waiting job gets the same time in fewer, longer pieces.
@@ -16,12 +16,13 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
 class Motion:
-    """A position that moves while the job computes.
+    """A position that moves while the job computes, up to ``computed_us``, where its last iteration ends.
 
     Co-runners slow only device time.  Within an iteration the job moves evenly, at the mean pace of a whole iteration.
     """
 
-    __slots__ = ("_at", "_pace", "_since", "device_us", "end_us", "host_us", "lump", "moving", "startup_us")
+    __slots__ = ("_at", "_pace", "_since", "computed_us", "device_us", "end_us", "host_us", "lump", "moving",
+                 "startup_us")  # fmt: skip
 
     def __init__(self, job: TraceJob, attempt: SimulatedAttempt, resolution_us: Micros) -> None:
         device_us, host_us = job.cycle_us
@@ -29,6 +30,7 @@ class Motion:
         self.device_us, self.host_us = device_us * self.lump, host_us * self.lump
         self.startup_us = job.startup_us
         self.end_us = attempt.begin_us + attempt.work_us
+        self.computed_us = min(self.end_us, job.duration_us - job.end_us)
         self.moving = False
         self._at = attempt.begin_us * WHOLE_PPM
         self._pace = WHOLE_PPM
@@ -46,7 +48,7 @@ class Motion:
     @property
     def iterations(self) -> int:
         """The number of whole iterations done."""
-        return max(0, self.position_us() - self.startup_us) * self.lump // self.cycle_us
+        return max(0, min(self.position_us(), self.computed_us) - self.startup_us) * self.lump // self.cycle_us
 
     def begin(self, now: Micros) -> None:
         """Begin to move."""
@@ -60,7 +62,8 @@ class Motion:
     def advance(self, now: Micros) -> None:
         """Bring the position up to ``now``."""
         if self.moving:
-            self._at = min(self._at + (now - self._since) * self._pace, self.end_us * WHOLE_PPM)
+            moved = self._at + (now - self._since) * self._pace
+            self._at = max(self._at, min(moved, self.computed_us * WHOLE_PPM))
         self._since = now
 
     def set_speed(self, now: Micros, speed_ppm: int) -> bool:

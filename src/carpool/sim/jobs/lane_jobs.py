@@ -111,18 +111,15 @@ class LaneJobs:
         self._driver.plan(begins, self._attach, job, ready)
 
     def _attach(self, job: SeatedJob, position_us: Micros) -> None:
-        """Attach the process after its start-up on the host."""
+        """Attach the process after its start-up on the host, if it is to compute."""
         motion = job.motion
-        motion.skip_to(position_us)
-        if position_us >= motion.end_us:
-            self._turns.exit(job, job.attempt.code)
-            return
-        if self._unsure or job.job.model:  # its first iterations are not measured
-            job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
-        self._turns.tell(job)
-        self._device(job).joins(job, self._driver.now)
-        self._driver.post(Attached(job.number))
-        self._turns.go_on(job)
+        if position_us < motion.computed_us:
+            if self._unsure or job.job.model:  # its first iterations are not measured
+                job.sample_at = position_us + self._measured_after * motion.cycle_us // motion.lump
+            self._turns.tell(job)
+            self._device(job).joins(job, self._driver.now)
+            self._driver.post(Attached(job.number))
+        self._turns.back_from_host(job, position_us)
 
     def _end(self, command: commands.EndJob) -> None:
         job = self._jobs.pop(command.job)

@@ -16,7 +16,7 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 class Doing(Enum):
     """The activity of the job."""
 
-    HOST = "host"  # off the device: start-up, or the host time of an iteration after an early release
+    HOST = "host"  # off the device: start-up, the host time of an iteration after an early release, or the end
     MEMORY = "memory"  # waits for memory, with or without the turn
     TURN = "turn"  # waits for the turn, or to go on after a pause
     SWITCHING = "switching"  # has the turn; memory in the host store and the residue are brought back
@@ -144,6 +144,6 @@ def _at_first(job: TraceJob, motion: Motion, options: Options) -> tuple[Micros |
     """Return the position at which a job needs all of its memory (None: from the begin), and its need until then."""
     grows_at = max(motion.position_us(), motion.startup_us) + options.warmup_us
     share = options.warmup_share_ppm
-    if not options.warmup_us or share == WHOLE_PPM or grows_at >= motion.end_us:
+    if not options.warmup_us or share == WHOLE_PPM or grows_at >= motion.computed_us:
         return None, Memory(job.persistent, job.ephemeral)
     return grows_at, Memory(job.persistent * share // WHOLE_PPM, job.ephemeral * share // WHOLE_PPM)

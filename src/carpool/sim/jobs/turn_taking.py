@@ -75,6 +75,16 @@ class TurnTaking:
             if job.job.model and (job.lane != about.lane or job is about):
                 self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
 
+    def computed(self, job: SeatedJob) -> None:
+        """End the turn after the last iteration: the process goes on, and keeps its memory, until it ends."""
+        motion = job.motion
+        if motion.end_us == motion.computed_us:
+            self.exit(job, job.attempt.code)
+        else:
+            motion.advance(self._driver.now)
+            job.yield_asked = None  # the job does not come back for another turn
+            self._let_go(job, Cause.EARLY)
+
     def exit(self, job: SeatedJob, code: int, out_of_memory: str | None = None) -> None:
         """End the job's process.  ``out_of_memory``: what was denied, if that is why."""
         self.tell(job)
@@ -174,17 +184,22 @@ class TurnTaking:
             self.go_on(job)
 
     def finish_on_host(self, job: SeatedJob) -> None:
-        """Run the rest of the iteration, which needs no device."""
-        job.doing = Doing.HOST
+        """Run on without the device: the rest of the iteration, or after the last one until the process ends."""
         motion = job.motion
-        end = min(motion.lump_end_after(motion.position_us()), motion.end_us)
-        job.back = end, self._driver.now + end - motion.position_us()
-        self.plan(job, job.back[1], self._back_from_host, end)
+        position = motion.position_us()
+        last = position >= motion.computed_us
+        end = motion.end_us if last else min(motion.lump_end_after(position), motion.computed_us)
+        job.doing, job.back = Doing.HOST, (end, self._driver.now + end - position)
+        self.plan(job, job.back[1], self.back_from_host, end)
 
-    def _back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
-        job.motion.skip_to(position_us)
-        if position_us >= job.motion.end_us:
+    def back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
+        """Go on at a position that the job has reached on the host."""
+        motion = job.motion
+        motion.skip_to(position_us)
+        if position_us >= motion.end_us:
             self.exit(job, job.attempt.code)
+        elif position_us >= motion.computed_us:
+            self.finish_on_host(job)
         else:
             self.go_on(job)
 
@@ -244,7 +259,7 @@ class TurnTaking:
     def _plan_next(self, job: SeatedJob) -> None:
         motion, now = job.motion, self._driver.now
         motion.advance(now)
-        end = motion.when(motion.end_us), 0, self.exit, (job.attempt.code,)
+        end = motion.when(motion.computed_us), 0, self.computed, ()
         places: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = [end]
         if job.grows_at is not None:
             places.append((motion.when(job.grows_at), 1, self._grows, ()))

@@ -21,7 +21,7 @@ class TraceJob:
 
     ``duration_us`` is what the job takes alone on its devices, from its start to its end.  With iterations it
     consists of start-up on the host, then ``iterations`` times (``iteration_us`` of device time, ``host_us`` of host
-    time).
+    time), then ``end_us`` on the host.
     """
 
     id: str  # unique within a trace
@@ -42,6 +42,9 @@ class TraceJob:
     owner: int = 0  # jobs of different owners never share a lane
     fails_at_ppm: int | None = None  # its first attempt dies when this share of its work is done
     checkpoint_us: Micros | None = None  # a later attempt goes on from the last whole multiple of this; None: anew
+    end_us: Micros = 0  # host time after the last iteration; less than ``duration_us``
+    startup_cpu_us: Micros | None = None  # processor time of start-up; None: one core for all of it
+    end_cpu_us: Micros | None = None  # processor time of the host time after the last iteration; None: likewise
     estimates: tuple[tuple[str, int], ...] = ()  # what estimators of its memory say: (name, bytes), sorted by name
 
     @property
@@ -49,7 +52,7 @@ class TraceJob:
         """Host time before the first iteration."""
         if self.iterations is None or self.iteration_us is None:
             return 0
-        return self.duration_us - self.iterations * (self.iteration_us + self.host_us)
+        return self.duration_us - self.iterations * (self.iteration_us + self.host_us) - self.end_us
 
     @property
     def cycle_us(self) -> tuple[Micros, Micros]:

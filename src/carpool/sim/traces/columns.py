@@ -101,6 +101,11 @@ COLUMNS = (
     Column("fails_at", "fails_at_ppm", _share, _print_us, _SHARE, "the first attempt dies at this share of its work"),
     Column("checkpoint_s", "checkpoint_us", some_seconds, _print_us, _TIME,
            "a later attempt goes on from the last multiple of this"),
+    Column("end_s", "end_us", seconds, _print_us, _ANY_TIME,
+           "host time after the last iteration, part of the duration"),
+    Column("startup_cpu_s", "startup_cpu_us", seconds, _print_us, _ANY_TIME, "processor time of start-up"),
+    Column("end_cpu_s", "end_cpu_us", seconds, _print_us, _ANY_TIME,
+           "processor time of the host time after the last iteration"),
 )  # fmt: skip
 
 BY_NAME = {column.name: column for column in COLUMNS}
@@ -131,23 +136,26 @@ ROUNDING = 1000  # a duration may be shorter than its iterations by one part in 
 def complete(fields: dict[str, Any]) -> None:
     """Fill in ``duration_us``, ``iterations`` and ``iteration_us`` of a job.  Raises ValueError with the reason.
 
-    With all three given, the part of the duration beyond the iterations is start-up on the host.
+    With all three given, the part of the duration beyond the iterations and ``end_us`` is start-up on the host.
     """
     duration, count, each = fields.get("duration_us"), fields.get("iterations"), fields.get("iteration_us")
-    host = fields.get("host_us", 0)
+    host, end = fields.get("host_us", 0), fields.get("end_us", 0)
     if count is not None and each is not None:
-        fields["duration_us"] = _duration(duration, count * (each + host))
+        fields["duration_us"] = _duration(duration, count * (each + host) + end)
     elif duration is None:
         raise ValueError("there is neither duration_s nor iterations with iteration_ms; give one of them")
+    elif end >= duration:
+        raise ValueError(f"end_s leaves nothing of duration_s, which is {print_decimal(duration, 6)}; make it shorter")
     elif each is not None:
-        _count(fields, duration, each, host)
+        _count(fields, duration - end, each, host)
     elif count is not None:
-        fields["iteration_us"] = _each(duration, count, host)
+        fields["iteration_us"] = _each(duration - end, count, host)
     elif host:
         raise ValueError("there is host_ms without iterations; add iterations or iteration_ms, or leave host_ms empty")
 
 
 def _duration(duration: int | None, busy: int) -> int:
+    """Return the duration.  ``busy``: the least that it can be."""
     if duration is None:
         return busy
     if duration + busy // ROUNDING < busy:
@@ -159,7 +167,7 @@ def _duration(duration: int | None, busy: int) -> int:
 
 
 def _count(fields: dict[str, Any], duration: int, each: int, host: int) -> None:
-    """Set as many whole iterations as there is time for; a job shorter than one is a single, shorter one."""
+    """Set as many whole iterations as there is time for; if there is less than for one, a single, shorter one."""
     if duration < each + host:
         fields["host_us"] = min(host, duration - 1)
         fields["iteration_us"] = duration - fields["host_us"]

@@ -24,7 +24,7 @@ from carpool.sim.traces.columns import (
 from carpool.sim.traces.files import TraceError, quoted, rows, without_collection
 from carpool.sim.traces.numbers import Unfit
 
-_ITERATIONS = {"iterations", "iteration_ms", "host_ms"}
+_PARTS = {"iterations", "iteration_ms", "host_ms", "end_s"}  # of a duration
 
 
 def read_table(path: Path) -> tuple[list[TraceJob], list[str]]:
@@ -50,7 +50,7 @@ class _Parser:
         self._path = path
         names = [name.strip() for name in header]
         self._columns = _columns(path, line, names)
-        self._timed = _ITERATIONS.isdisjoint(names)  # with only a duration nothing is derived
+        self._timed = _PARTS.isdisjoint(names)  # with only a duration nothing is derived
         self._estimated = any(column.estimator for column in self._columns)
         self._ids: set[str] = set()
 
@@ -143,8 +143,8 @@ def _used(column: Column, jobs: Sequence[TraceJob]) -> bool:
 
 
 def _cells(job: TraceJob, used: list[Column]) -> Iterator[str]:
-    if (job.iterations is None) != (job.iteration_us is None) or job.startup_us < 0:
-        raise ValueError(f"job {quoted(job.id)} cannot be written: its iterations do not fit into its duration")
+    if (job.iterations is None) != (job.iteration_us is None) or job.startup_us < 0 or job.end_us >= job.duration_us:
+        raise ValueError(f"job {quoted(job.id)} cannot be written: its parts do not fit into its duration")
     for column in used:
         value = getattr(job, column.field)
         if column.estimator:
