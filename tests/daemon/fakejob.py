@@ -116,17 +116,21 @@ class FakeJob:
     def iterate(self, count: str = "1") -> None:
         """Iterations of nothing, giving way at each boundary when asked to."""
         for _ in range(int(count)):
-            self.turn()
-            self.seat.set("iterations", self.seat.get("iterations") + 1)
+            self.finish()
             if self.seat.get("yield"):
                 self.release()
 
     def rounds(self, count: str) -> None:
         """Iterations that give way every time."""
         for _ in range(int(count)):
-            self.turn()
-            self.seat.set("iterations", self.seat.get("iterations") + 1)
+            self.finish()
             self.release()
+
+    def finish(self) -> None:
+        """An iteration of nothing."""
+        self.turn()
+        self.seat.set("iterations", self.seat.get("iterations") + 1)
+        self.seat.set("boundary_us", now_us())
 
     def claim(self, path: str) -> None:
         """Hold a turn, and count iterations of as many microseconds as the file says, until it says 0.

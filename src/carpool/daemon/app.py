@@ -24,6 +24,7 @@ from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
+from carpool.daemon.hooks.breakdowns import JobBreakdowns
 from carpool.daemon.hooks.registry import HookParts, job_hooks
 from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
@@ -119,9 +120,6 @@ class Daemon:
         self.metrics = DaemonMetrics(self.journal.behind_s)
         self.turns = PastTurns(self.journal, home.journal)
         self.alone_times = AloneTimes(self.jobs, self.journal)
-        self.facts = FactFeed(self.metrics.events.take, self.turns.take)
-        heard = (self.metrics.events.happened, self.facts.happened, self.alone_times.happened)
-        self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
         hook_parts = HookParts(
             home,
             start.privileges,
@@ -130,9 +128,13 @@ class Daemon:
             self.journal,
             start.groups,
             notices=contents.notices,
+            host_devices=[device.id for device in devices.values() if device.kind == "host"],
             post=lambda event: self.core.post(event),
         )
         self.hooks = job_hooks(hook_parts)
+        self.facts = FactFeed(self.metrics.events.take, self.turns.take, self.hooks.of(JobBreakdowns).take)
+        heard = (self.metrics.events.happened, self.facts.happened, self.alone_times.happened)
+        self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
         self.ledger = open_ledger(home)
         self.in_flight = InFlightTable()
         self.shims = ShimLinks(self.ledger, self.jobs.owner)

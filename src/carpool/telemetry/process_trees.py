@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from carpool.core.model import JobId, Micros
 from carpool.telemetry.nvml import Calls, NvmlUnsupported, Unanswered
@@ -44,6 +44,33 @@ def stat_of(pid: int, proc: str = str(PROC)) -> list[bytes] | None:
             return file.read(4096).rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
+
+
+class ProcessorTime(NamedTuple):
+    """What a process had used at a moment.
+
+    ``cpu_us``: processor time of its threads, and of its children that have ended; ``delay_us``: for how long its main
+    thread could have run, and waited for a processor.
+    """
+
+    at_us: Micros
+    cpu_us: Micros
+    delay_us: Micros
+
+
+def processor_time(pid: int, at_us: Micros, proc: Path = PROC) -> ProcessorTime | None:
+    """Read the processor time of a process; None if it is gone or may not be read, or the kernel does not count."""
+    fields = stat_of(pid, str(proc))
+    try:
+        with open(f"{proc}/{pid}/schedstat", "rb", buffering=0) as file:
+            delay_ns = int(file.read(256).split()[1])
+    except (OSError, IndexError):
+        return None
+    return None if fields is None else ProcessorTime(at_us, _spent(fields), delay_ns // 1000)
+
+
+def _spent(fields: list[bytes]) -> Micros:
+    return sum(int(fields[place]) for place in (USER, SYSTEM, CHILD_USER, CHILD_SYSTEM)) * TICK_US
 
 
 class Trees:
@@ -91,8 +118,7 @@ class Trees:
             return None
         private = self._private(pid)
         own = (int(fields[USER]) + int(fields[SYSTEM])) * TICK_US
-        waited = (int(fields[CHILD_USER]) + int(fields[CHILD_SYSTEM])) * TICK_US
-        return JobProcess(pid, owner, own, own + waited, private)
+        return JobProcess(pid, owner, own, _spent(fields), private)
 
     def _private(self, pid: int) -> int:
         """Return the bytes of resident pages without those of files and shared memory, which device memory is."""

@@ -217,7 +217,9 @@ async def test_each_call_is_safe_without_the_ones_before(tmp_path: Path) -> None
     limits = UserLimits(core_dumps=False)
     groups = JobGroups(Places(), GroupLimits())
     hooks = job_hooks(
-        HookParts(home, DirectPrivileges(home), limits, jobs, journal, groups, notices=(), post=list[Event]().append)
+        HookParts(
+            home, DirectPrivileges(home), limits, jobs, journal, groups, (), host_devices=(), post=list[Event]().append
+        )
     )
     ended, begun, said = job(), start(), list[str]()
     ended.outcome = Outcome.SUCCEEDED

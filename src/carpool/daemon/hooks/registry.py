@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from carpool.core.events import Event
+from carpool.core.model import DeviceId
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
+from carpool.daemon.hooks.breakdowns import JobBreakdowns
 from carpool.daemon.hooks.control_groups import ControlGroupHook, CoreDumps
 from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.hooks.limit_signals import LimitSignals
@@ -28,7 +30,10 @@ from carpool.protocol.paths import Home
 
 @dataclass(frozen=True, slots=True)
 class HookParts:
-    """The parts that features are made of.  ``notices``: those of the journal."""
+    """The parts that features are made of.
+
+    ``notices``: those of the journal; ``host_devices``: devices whose jobs compute on the host's processors.
+    """
 
     home: Home
     privileges: Privileges
@@ -37,6 +42,7 @@ class HookParts:
     journal: Journal
     groups: JobGroups
     notices: Iterable[NoticeRow]
+    host_devices: Collection[DeviceId]
     post: Callable[[Event], None]
 
 
@@ -52,6 +58,7 @@ def job_hooks(parts: HookParts) -> JobHooks:
             CoreDumps(limits.core_dumps),
             LimitSignals(parts.jobs),
             EngineRequests(parts.post),
+            JobBreakdowns(parts.jobs, parts.journal, parts.host_devices),
             Notices(NoticeTable(parts.journal), parts.notices, partial(deliver, parts.privileges, parts.groups)),
             Retention(parts.jobs, removal, directories, keeping, hooks.forgotten),
         ]

@@ -42,7 +42,7 @@ from carpool.protocol import job_names
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.display import user_name
 from carpool.protocol.job_names import job_number
-from carpool.protocol.seat import Seat, Yield
+from carpool.protocol.seat import Seat, SeatWords, Yield
 
 NOTHING_GRANTED = Memory()
 LONG_ROW = 4096  # bytes; a usual row of an ended job has 800
@@ -130,6 +130,7 @@ class JobRecord:
     busy_us: int | None = None  # device busy time in the job's turns since `busy_since_us`; None: not measured
     busy_since_us: int = 0  # turn time (`usage.device_us`) at the job's first sample
     out_of: int = 0  # `OutOf` of the job's seat, noted when its process left the seat
+    left_seat: SeatWords | None = None  # the seat as the last process has left it
     traits: int = 0  # traits of the job's seat that the core has been told
     passing: str = ""  # the form of a hooked call that passes because it is not known (`Seat.passing`)
     alone: AloneTime = NEVER_ALONE  # time outside turns for which the present attempt has held its device

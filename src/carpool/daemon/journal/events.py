@@ -292,6 +292,7 @@ _JOBS = (
     "DELETE FROM attempts WHERE job = ?",
     "DELETE FROM placements WHERE job = ?",
     "DELETE FROM notices WHERE job = ?",
+    "DELETE FROM breakdowns WHERE job = ?",
     f"DELETE FROM meta WHERE key = '{DEVICE_TIME}' || ?",
     "DELETE FROM quarantine WHERE source = 'jobs' AND job = ?",
     "DELETE FROM jobs WHERE id = ? AND phase = 'ended'",

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from carpool.daemon.journal import history, rows, salvage
+from carpool.daemon.journal import breakdowns, history, rows, salvage
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import open_regular
 
@@ -152,7 +152,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, migrations: Sequence[str
     for number in range(version or latest, latest):
         now = f"UPDATE meta SET value = '{number + 1}' WHERE key = '{VERSION_KEY}'"
         connection.executescript(f"BEGIN IMMEDIATE; {migrations[number - 1]}; {now}; COMMIT")
-    connection.executescript(TABLES + history.TABLES + rows.TABLES + salvage.TABLES)
+    connection.executescript(TABLES + breakdowns.TABLES + history.TABLES + rows.TABLES + salvage.TABLES)
     connection.execute(rows.PUT_META, (VERSION_KEY, str(latest)))
     return version
 

@@ -205,6 +205,7 @@ class SeatAllocator:
         device.drop_store(job.id)
         if job.seated.pid == job.pid:  # the end of another process is not the end of the job
             job.out_of = job.seated.seat.get("out_of_memory")
+        job.left_seat = job.seated.seat.snapshot()
         self.shims.drop(job.id, self.names(job))
         job.seated.board.free(job.seated.seat.slot)
         job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
