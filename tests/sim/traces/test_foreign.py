@@ -207,7 +207,8 @@ def test_a_journal(tmp_path: Path) -> None:
         TraceJob("6", 3000, 1, iterations=1, iteration_us=1, model="train", weight=50, owner=1000),
     ]  # fmt: skip
     assert notes == [
-        "durations are start-up and device time; other time on the host is not in a journal and counts as none",
+        "device time is that of a job alone: the pace of 0 is known, 3 count as recorded",
+        "of 3 jobs only start-up and turn time are known, and other time on the host counts as none",
         "skipped 1 job that never ran",
         "skipped 2 jobs that have not ended",
     ]

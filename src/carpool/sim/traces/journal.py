@@ -1,9 +1,8 @@
 """Carpool's own journal as a trace: the jobs that a daemon has really run, to be simulated under other policies.
 
-The journal records when each job was submitted, how long it took from its start to its first use of the framework, and
-how much device time it has used.  A job that shared its device also waited for turns, so the span from its start to its
-end says little about how long it takes alone: the duration is start-up plus device time.  Other time on the host is not
-recorded and counts as nothing.
+A job that shared its device also waited for turns, so the span from its start to its end says little about how long it
+takes alone: the duration is that of its parts (`carpool.sim.traces.journal_breakdowns`).  Of jobs without a recorded
+breakdown it is start-up, up to the first use of the framework, and turn time; other time on the host counts as none.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ from typing import Any
 from carpool.core.model import Micros
 from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.files import TraceError
+from carpool.sim.traces.journal_breakdowns import RecordedParts, read_breakdowns
 
 FILE = "journal.sqlite"  # in the daemon's home directory
 VERSION = 1  # the newest known version of the journal
 
-_JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
-  ephemeral_bytes FROM jobs WHERE submitted_us >= ? ORDER BY submitted_us, id"""
+_JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device, device_us, iterations,
+  persistent_bytes, ephemeral_bytes FROM jobs WHERE submitted_us >= ? ORDER BY submitted_us, id"""
 _FIRST = """SELECT min(max(submitted_us, :since)) FROM jobs WHERE started_us IS NOT NULL AND CASE
   WHEN json_extract(spec, '$.engine') THEN coalesce(ended_us >= :since, 1)
   ELSE json_extract(spec, '$.service') IS NULL AND phase = 'ended' AND ended_us IS NOT NULL AND submitted_us >= :since
@@ -33,7 +33,6 @@ _FIRST = """SELECT min(max(submitted_us, :since)) FROM jobs WHERE started_us IS 
 _STARTUPS = """SELECT job, max(now_us) - min(now_us) FROM (
     SELECT job, kind, min(now_us) AS now_us FROM events WHERE kind IN ('StartJob', 'Attached') GROUP BY job, kind
   ) GROUP BY job HAVING count(*) = 2"""
-_LENGTHS = "durations are start-up and device time; other time on the host is not in a journal and counts as none"
 _NOT_THEIRS = (
     "only root and the user who runs the daemon may read its journal; `carpool dashboard` simulates jobs that the"
     " daemon shows you"
@@ -56,10 +55,21 @@ def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list
     connection = open_journal(path)
     with closing(connection):
         try:
-            first = first_us(connection, since_us)
-            return _jobs(path, connection.execute(_JOBS, (since_us,)), first, startups(connection))
+            return _read(path, connection, since_us)
         except sqlite3.Error as error:
             raise damaged(path, error) from None
+
+
+def _read(file: Path, connection: sqlite3.Connection, since_us: Micros) -> tuple[list[TraceJob], list[str]]:
+    kept, notes = _kept(connection.execute(_JOBS, (since_us,)))
+    first = first_us(connection, since_us)
+    if first is None:
+        detail = f" ({'; '.join(notes)})" if notes else ""
+        raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
+    breakdowns, starts = read_breakdowns(connection, kept), startups(connection)
+    parts = [breakdowns.parts(row, _startup_us(row, starts)) for row in kept]
+    jobs = [_job(row, first, each) for row, each in zip(kept, parts, strict=True)]
+    return jobs, [*_about(parts), *notes]
 
 
 def first_us(connection: sqlite3.Connection, since_us: Micros) -> Micros | None:
@@ -118,9 +128,8 @@ def _check_version(file: Path, connection: sqlite3.Connection) -> None:
         raise TraceError.at(file, "", text)
 
 
-def _jobs(
-    file: Path, rows: Iterable[sqlite3.Row], first: Micros | None, startups: dict[int, Micros]
-) -> tuple[list[TraceJob], list[str]]:
+def _kept(rows: Iterable[sqlite3.Row]) -> tuple[list[sqlite3.Row], list[str]]:
+    """Return the rows of jobs that can be simulated, and notes on the others."""
     kept: list[sqlite3.Row] = []
     skipped: Counter[str] = Counter()
     for row in rows:
@@ -129,12 +138,23 @@ def _jobs(
         if not reason:
             kept.append(row)
     notes = [_skipped(skipped[one], one, many) for one, many in _LEFT_OUT.items() if skipped[one]]
-    if first is None:
-        detail = f" ({'; '.join(notes)})" if notes else ""
-        raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
     if any(json.loads(row["spec"]).get("after") for row in kept):
         notes.insert(0, _FREE)
-    return [_job(row, first, startups.get(row["id"], 0)) for row in kept], [_LENGTHS, *notes]
+    return kept, notes
+
+
+def _about(parts: Sequence[RecordedParts]) -> list[str]:
+    """Say how much is known of the jobs."""
+    if not parts:
+        return []
+    known, partly = sum(each.known for each in parts), sum(not each.whole for each in parts)
+    rest = len(parts) - known
+    counts = "1 counts" if rest == 1 else f"{rest:,} count"
+    notes = [f"device time is that of a job alone: the pace of {known:,} is known, {counts} as recorded"]
+    if partly:
+        jobs = "1 job" if partly == 1 else f"{partly:,} jobs"
+        notes.append(f"of {jobs} only start-up and turn time are known, and other time on the host counts as none")
+    return notes
 
 
 def _left_out(row: sqlite3.Row) -> str:
@@ -153,22 +173,30 @@ def _skipped(count: int, one: str, many: str) -> str:
     return f"skipped 1 job that {one}" if count == 1 else f"skipped {count:,} jobs that {many}"
 
 
-def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:
+def _startup_us(row: sqlite3.Row, startups: Mapping[int, Micros]) -> Micros:
+    """Return the time from the start to the seat; 0: not known, or the machine was restarted and reset the clock."""
+    found = startups.get(row["id"], 0)
+    return found if found <= row["ended_us"] - row["started_us"] else 0
+
+
+def _job(row: sqlite3.Row, first: Micros, parts: RecordedParts) -> TraceJob:
     spec: dict[str, Any] = json.loads(row["spec"])
-    device_us = max(1, row["device_us"])
-    if startup_us > row["ended_us"] - row["started_us"]:  # the machine was restarted in between, and the clock reset
-        startup_us = 0
-    count = row["iterations"] if 0 < row["iterations"] <= device_us else max(1, device_us // ASSUMED_ITERATION_US)
+    work_us = parts.work_us
+    count = row["iterations"] if 0 < row["iterations"] <= work_us else max(1, work_us // ASSUMED_ITERATION_US)
     return TraceJob(
         id=str(row["id"]),
         submit_us=row["submitted_us"] - first,
-        duration_us=startup_us + device_us,
+        duration_us=parts.startup_us + work_us + parts.host_us + parts.end_us,
         iterations=count,
-        iteration_us=device_us // count,
+        iteration_us=work_us // count,
+        host_us=parts.host_us // count,
         persistent=row["persistent_bytes"],
         ephemeral=row["ephemeral_bytes"],
         gpus=spec.get("gpus", 1),
         model=spec.get("name") or "",
         weight=spec.get("weight", 100),
         owner=row["owner"],
+        end_us=parts.end_us,
+        startup_cpu_us=parts.startup_cpu_us,
+        end_cpu_us=parts.end_cpu_us,
     )
