@@ -1,4 +1,4 @@
-"""How much work the simulator, and so the core, does for a job: calls of Python functions, which no busy machine changes.
+"""How much work the simulator, and so the core, does for a job: calls of functions, which no busy machine changes.
 
 A change that costs a tenth more is noticed the day it is made.  If it is worth that, or if it does less, record the
 figures anew: ``python -m tests.sim.test_work`` prints them.
