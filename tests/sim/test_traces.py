@@ -43,14 +43,15 @@ def test_the_least_that_a_trace_says(tmp_path: Path) -> None:
 def test_every_column_in_any_order(tmp_path: Path) -> None:
     header = (
         "model,deadline_s,weight,owner,fails_at,checkpoint_s,utilization,ephemeral_mib,persistent_mib,host_ms,"
-        "iteration_ms,iterations,duration_s,gpus,submit_s,job_id,end_s,startup_cpu_s,end_cpu_s"
+        "iteration_ms,iterations,duration_s,gpus,submit_s,job_id,end_s,startup_cpu_s,end_cpu_s,"
+        "cores,switch_ms"
     )
-    row = "resnet,60,50,7,0.25,1.5,0.3,100.5,20,0.5,1.5,1000,3,4,2.5,x,0.75,1.25,0"
+    row = "resnet,60,50,7,0.25,1.5,0.3,100.5,20,0.5,1.5,1000,3,4,2.5,x,0.75,1.25,0,1.5,0.25"
     assert only(tmp_path, header, row) == TraceJob(
         id="x", submit_us=2_500_000, duration_us=3_000_000, gpus=4, iterations=1000, iteration_us=1500, host_us=500,
         persistent=20 * MIB, ephemeral=100 * MIB + MIB // 2, utilization_ppm=300_000, model="resnet", weight=50,
         deadline_us=60_000_000, owner=7, fails_at_ppm=250_000, checkpoint_us=1_500_000, end_us=750_000,
-        startup_cpu_us=1_250_000, end_cpu_us=0,
+        startup_cpu_us=1_250_000, end_cpu_us=0, cores_ppm=1_500_000, switch_us=250,
     )  # fmt: skip
 
 
@@ -249,6 +250,8 @@ def trace_jobs(draw: st.DrawFn, name: str) -> TraceJob:
         end_us=end,
         startup_cpu_us=draw(st.none() | TIMES),
         end_cpu_us=draw(st.none() | TIMES),
+        cores_ppm=draw(st.just(0) | TIMES),
+        switch_us=draw(st.just(0) | TIMES),
     )
 
 

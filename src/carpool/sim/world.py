@@ -29,6 +29,8 @@ class Scene:
         self.now: Micros = 0
         self.post = post
         self._options = options
+        if options.host_devices:
+            jobs = [job.on_host_devices() for job in jobs]
         self._agenda = Agenda()
         self.plan = self._agenda.plan
         self._trace = jobs

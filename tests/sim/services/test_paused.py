@@ -10,6 +10,7 @@ from carpool.core.commands import GrantTurn, PauseTurn
 from carpool.core.events import Event, MemoryRequested, Sampled, TurnPaused
 from carpool.core.model import GIB, MIB, Oversubscribe, Settings
 from carpool.sim.driver import Simulation
+from carpool.sim.model.cores import parse_cores
 from carpool.sim.model.options import Options
 from carpool.sim.model.served_models import ServedModel
 from carpool.sim.model.trace_job import TraceJob
@@ -85,6 +86,15 @@ def test_what_it_has_to_do_on_the_host_it_does_meanwhile(
     assert latencies(result) == [[latency]]
     assert result.jobs[0].ended_us == ended_ms * MS
     assert ended_ms != 750 or result.jobs[0].service_us == 745 * MS
+
+
+def test_what_it_does_on_the_host_meanwhile_is_slowed_by_others_there() -> None:
+    """On one core: from 80 to 84 another starts, so of the 5 ms until the job resumes 2 are lost."""
+    job = replace(JOB, duration_us=750 * MS, iterations=5, host_us=100 * MS)
+    starts = TraceJob("s", 80 * MS, 4 * MS, iterations=1, iteration_us=1, fails_at_ppm=500_000)
+    patient = Settings(service_patience_us=10**7)
+    result = serve(model(size=0, compute=5, at=[60]), jobs=[job, starts], settings=patient, cores=parse_cores("1"))
+    assert [one.ended_us for one in result.jobs] == [752 * MS, 84 * MS]
 
 
 def test_all_lanes_pause() -> None:

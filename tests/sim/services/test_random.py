@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from carpool.core import commands, events
 from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
+from carpool.sim.model.cores import parse_cores
 from carpool.sim.model.served_engines import EngineRequest, EngineResult, ServedEngine
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
@@ -84,6 +85,7 @@ options = st.builds(
     device_memory=st.just(CAPACITY),
     oversubscribe=st.sampled_from(Oversubscribe),
     switch_cost_us=st.sampled_from([0, 300]),
+    cores=st.sampled_from([None, None, parse_cores("2:1.4")]),
     declare_memory=st.booleans(),
     telemetry_us=st.just(0),
     settings=st.builds(

@@ -10,6 +10,8 @@ waiting job gets the same time in fewer, longer pieces.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from carpool.core.model import Micros
 from carpool.sim.model.job_specs import SimulatedAttempt
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
@@ -18,11 +20,12 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 class Motion:
     """A position that moves while the job computes, up to ``computed_us``, where its last iteration ends.
 
-    Co-runners slow only device time.  Within an iteration the job moves evenly, at the mean pace of a whole iteration.
+    Co-runners slow only device time; other jobs on the machine's cores slow host time, and device time if these cores
+    are the device.  Within an iteration the job moves evenly, at the mean pace of a whole iteration.
     """
 
-    __slots__ = ("_at", "_pace", "_since", "computed_us", "device_us", "end_us", "host_us", "lump", "moving",
-                 "startup_us")  # fmt: skip
+    __slots__ = ("_at", "_device_ppm", "_host_ppm", "_on_cores", "_pace", "_since", "computed_us", "device_us",
+                 "end_us", "host_us", "lump", "moving", "startup_us")  # fmt: skip
 
     def __init__(self, job: TraceJob, attempt: SimulatedAttempt, resolution_us: Micros) -> None:
         device_us, host_us = job.cycle_us
@@ -33,7 +36,8 @@ class Motion:
         self.computed_us = min(self.end_us, job.duration_us - job.end_us)
         self.moving = False
         self._at = attempt.begin_us * WHOLE_PPM
-        self._pace = WHOLE_PPM
+        self._pace = self._device_ppm = self._host_ppm = WHOLE_PPM
+        self._on_cores = job.cores_ppm > 0
         self._since: Micros = 0
 
     @property
@@ -68,18 +72,27 @@ class Motion:
 
     def set_speed(self, now: Micros, speed_ppm: int) -> bool:
         """Set the speed at which device time passes from now on.  Returns False if nothing has changed."""
-        pace = self._pace_at(speed_ppm)
+        self._device_ppm = speed_ppm
+        return self._adapt(now)
+
+    def set_host_speed(self, now: Micros, speed_ppm: int) -> bool:
+        """Set the speed of the machine's cores from now on.  Returns False if nothing has changed."""
+        self._host_ppm = speed_ppm
+        return self._adapt(now)
+
+    def _adapt(self, now: Micros) -> bool:
+        device_ppm, host_ppm, pace = self._device_ppm, self._host_ppm, WHOLE_PPM
+        if self._on_cores:
+            device_ppm = device_ppm * host_ppm // WHOLE_PPM
+        if device_ppm < WHOLE_PPM or host_ppm < WHOLE_PPM:
+            slowed = self.device_us * WHOLE_PPM * WHOLE_PPM // max(device_ppm, 1)
+            slowed += self.host_us * WHOLE_PPM * WHOLE_PPM // host_ppm
+            pace = max(1, self.cycle_us * WHOLE_PPM * WHOLE_PPM // slowed)
         if pace == self._pace:
             return False
         self.advance(now)
         self._pace = pace
         return True
-
-    def _pace_at(self, speed_ppm: int) -> int:
-        if speed_ppm >= WHOLE_PPM:
-            return WHOLE_PPM
-        slowed = self.device_us * WHOLE_PPM * WHOLE_PPM // max(speed_ppm, 1) + self.host_us * WHOLE_PPM
-        return max(1, self.cycle_us * WHOLE_PPM * WHOLE_PPM // slowed)
 
     def skip_to(self, position_us: Micros) -> None:
         """Move to a position that the job has reached on the host, without the device."""
@@ -107,3 +120,31 @@ class Motion:
     def device_end(self) -> Micros:
         """Return where the device time of the present lump ends."""
         return self.lump_end_after(self.position_us()) - self.host_us
+
+
+class HostPhase:
+    """Work on the host, without the device, at the speed of the machine's cores; ``then``: what follows it."""
+
+    __slots__ = ("_left", "_since", "_speed_ppm", "then")
+
+    def __init__(self, length_us: Micros, now: Micros, then: Callable[..., None]) -> None:
+        self._left = length_us * WHOLE_PPM  # parts of a microsecond
+        self._since = now
+        self._speed_ppm = WHOLE_PPM
+        self.then = then
+
+    def set_speed(self, now: Micros, speed_ppm: int) -> bool:
+        """Set the speed from now on.  Returns False if nothing has changed."""
+        if speed_ppm == self._speed_ppm:
+            return False
+        self._left = max(0, self._left - (now - self._since) * self._speed_ppm)
+        self._since, self._speed_ppm = now, speed_ppm
+        return True
+
+    def left_us(self, now: Micros) -> Micros:
+        """Return the time that the rest would take alone, rounded up."""
+        return -(-max(0, self._left - (now - self._since) * self._speed_ppm) // WHOLE_PPM)
+
+    def end(self) -> Micros:
+        """Return when it ends if the speed stays the same."""
+        return self._since + -(-self._left // self._speed_ppm)

@@ -16,13 +16,14 @@ from carpool.core.events import Attached, Offloaded, ProcessStarted, Sampled
 from carpool.core.model import Cause, DeviceId, JobId, LaneId, Memory, Micros, Outcome
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
+from carpool.sim.jobs.modelled_host import hosts_of
 from carpool.sim.jobs.modelled_job import SeatedJob
 from carpool.sim.jobs.pausing import Pausing
 from carpool.sim.jobs.telemetry import ModelledTelemetry
 from carpool.sim.jobs.turn_taking import TurnTaking
 from carpool.sim.model.agenda import Driver
 from carpool.sim.model.job_specs import SimulatedAttempt, resumed
-from carpool.sim.model.options import Options
+from carpool.sim.model.options import OnCores, Options
 from carpool.sim.model.trace_job import TraceJob
 
 OUT_OF_MEMORY = 1  # exit code of a job that was refused memory: Python's, after an exception
@@ -35,14 +36,14 @@ class LaneJobs:
         self._driver = driver
         self._ledger = ledger
         self._jobs: dict[JobId, SeatedJob] = {}
-        self._switch_us = options.switch_cost_us
         every_us = options.telemetry_us
         self._telemetry = [ModelledTelemetry(driver, name, every_us) for name in devices] if every_us else []
+        interference = options.interference if options.cores is None else OnCores(options.interference)
         self._devices = [
-            ModelledDevice(options.interference, ledger, self._telemetry[number] if every_us else None)
+            ModelledDevice(interference, ledger, self._telemetry[number] if every_us else None)
             for number in range(len(devices))
         ]
-        self._turns = TurnTaking(driver, ledger, options, self._devices, self._jobs, self._let_go)
+        self._turns = TurnTaking(driver, ledger, hosts_of(options), self._devices, self._jobs, self._let_go)
         self._pausing = Pausing(driver, options, self._turns)
         self._options = options
         self._measured_after = options.settings.measured_after
@@ -107,8 +108,7 @@ class LaneJobs:
         self._driver.post(ProcessStarted(job.number))
         motion = job.motion
         ready = min(max(motion.startup_us, motion.position_us()), motion.end_us)
-        begins = self._driver.now + ready - motion.position_us()
-        self._driver.plan(begins, self._attach, job, ready)
+        self._turns.work_on_host(job, ready, self._attach)
 
     def _attach(self, job: SeatedJob, position_us: Micros) -> None:
         """Attach the process after its start-up on the host, if it is to compute."""
@@ -143,6 +143,8 @@ class LaneJobs:
         """End an attempt: free its turn and its memory, and record its figures."""
         if job.holds:
             self._turns.leave_turn(job)
+        if job.phase is not None:
+            self._turns.leave_host(job)
         self._device(job).holds_memory(job.number, Memory(), self._driver.now)
         self._device(job).parts(job, self._driver.now)
         result = job.result
@@ -233,5 +235,5 @@ class LaneJobs:
             return
         job.leaves_us = None
         job.store.left(job.used)
-        self._driver.post(Sampled(job.number, job.usage(now, self._switch_us)))
+        self._driver.post(Sampled(job.number, job.usage(now)))
         self._driver.post(Offloaded(job.number))

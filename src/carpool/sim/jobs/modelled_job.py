@@ -6,7 +6,7 @@ from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from carpool.core.model import Cause, JobId, LaneId, Memory, MemoryClass, Micros, Usage
-from carpool.sim.jobs.job_progress import Motion
+from carpool.sim.jobs.job_progress import HostPhase, Motion
 from carpool.sim.model.job_specs import SimulatedAttempt
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import HostStore, JobResult, Rates
@@ -34,7 +34,9 @@ class SeatedJob:
     job: TraceJob = field(init=False)
     counters_ppm: tuple[int, int, int] = field(init=False)
     demand_ppm: int = field(init=False)
+    cores_ppm: int = 0  # of a modelled machine, that its iterations demand on average
     motion: Motion = field(init=False)
+    switch_us: Micros = field(init=False)  # what it loses with each turn that it comes back to
     doing: Doing = Doing.HOST
     device: int = 0
     further: tuple[int, ...] = ()  # further devices of a multi-device job, which it has to itself
@@ -42,7 +44,8 @@ class SeatedJob:
     holds: bool = False  # it may compute; not while it has paused
     pause_asked: bool = False  # for a service; the lane stays its own
     paused: bool = False
-    back: tuple[int, Micros] = (0, 0)  # return from the host: position and time
+    back: tuple[int, Micros] = (0, 0)  # return from the host: position, and when if nothing slows it
+    phase: HostPhase | None = None  # work on a modelled host until then
     began_us: Micros = 0  # of the present turn
     start_us: Micros = 0  # position at which the present turn began
     held_us: Micros = 0  # time of the turns before it
@@ -67,6 +70,9 @@ class SeatedJob:
         self.counters_ppm = self.job.counters_ppm
         self.demand_ppm = self.counters_ppm[0]
         self.motion = Motion(self.job, self.attempt, options.resolution_us)
+        self.switch_us = options.switch_us(self.job)
+        if options.cores is not None:
+            self.cores_ppm = self.job.iteration_cores_ppm
         self.grace_us = options.settings.grace_us
         self.grows_at, self.wanted = _at_first(self.job, self.motion, options)
         self.store = HostStore(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
@@ -120,7 +126,20 @@ class SeatedJob:
         """Note that its warm-up is over: it needs all of its memory."""
         self.grows_at, self.wanted = None, Memory(self.job.persistent, self.job.ephemeral)
 
-    def usage(self, now: Micros, switch_us: Micros) -> Usage:
+    def host_cores_ppm(self) -> int:
+        """Return what it demands of the machine's cores while it works without the device, where it now is."""
+        position = self.motion.position_us()
+        if position < self.motion.startup_us:
+            return self.job.startup_cores_ppm
+        return self.job.end_cores_ppm if position >= self.motion.computed_us else WHOLE_PPM
+
+    def works_at(self, host_ppm: int, now: Micros) -> bool:
+        """Set the speed of the machine's cores for what it does there.  Returns False if nothing has changed."""
+        if self.phase is not None:
+            return self.phase.set_speed(now, host_ppm)
+        return self.motion.set_host_speed(now, host_ppm)
+
+    def usage(self, now: Micros) -> Usage:
         """Return its counters, as its seat would show them."""
         self.motion.advance(now)
         store = self.store
@@ -131,7 +150,7 @@ class SeatedJob:
             ephemeral_peak=self.limit.ephemeral,
             iterations=self.motion.iterations,
             device_us=held,
-            switch_cost_us=switch_us,
+            switch_cost_us=self.switch_us,
             stored=store.stored,
             out_bytes=store.out_bytes,
             out_us=store.out_us,

@@ -19,7 +19,6 @@ class Pausing:
 
     def __init__(self, driver: Driver, options: Options, turns: TurnTaking) -> None:
         self._driver = driver
-        self._switch_us = options.switch_cost_us
         self._turns = turns
 
     def request(self, job: SeatedJob, forced: bool) -> None:
@@ -42,7 +41,7 @@ class Pausing:
             self._turns.finish_on_host(job)
         elif was is not Doing.MEMORY:
             job.doing = Doing.TURN
-        self._driver.post(TurnPaused(job.number, job.usage(self._driver.now, self._switch_us)))
+        self._driver.post(TurnPaused(job.number, job.usage(self._driver.now)))
 
     def resume(self, job: SeatedJob) -> None:
         """Resume the job where it was."""
@@ -50,9 +49,7 @@ class Pausing:
         job.paused, job.holds, job.began_us = False, True, now
         job.yield_asked, job.successor, job.watched_at = None, None, None
         if job.doing is Doing.HOST:
-            position, when = job.back
-            job.motion.skip_to(position - (when - now))
-            job.plan += 1
+            job.motion.skip_to(job.back[0] - self._turns.leave_host(job))
         job.start_us = job.motion.position_us()  # it makes progress before it pauses at a boundary again
         if job.doing is Doing.MEMORY:
             return
@@ -66,6 +63,6 @@ class Pausing:
         """Give the turn of a paused job away at once."""
         job.paused = False
         job.result.preemptions += 1
-        self._driver.post(TurnReleased(job.number, Cause.FORCED, job.usage(self._driver.now, self._switch_us)))
+        self._driver.post(TurnReleased(job.number, Cause.FORCED, job.usage(self._driver.now)))
         if job.doing is Doing.TURN:
             self._turns.go_on(job)

@@ -15,13 +15,15 @@ from carpool.core.events import (
     TurnWanted,
 )
 from carpool.core.model import Cause, JobId, Micros
+from carpool.sim.jobs.job_progress import HostPhase
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
+from carpool.sim.jobs.modelled_host import ModelledHost
 from carpool.sim.jobs.modelled_job import Doing, SeatedJob
 from carpool.sim.model.agenda import Driver
-from carpool.sim.model.options import Options
 
 Devices = Sequence[ModelledDevice]
+Hosts = Sequence[ModelledHost]  # by device; empty: work on a host is never slowed
 
 
 class TurnTaking:
@@ -31,13 +33,13 @@ class TurnTaking:
     """
 
     def __init__(
-        self, driver: Driver, ledger: Ledger, options: Options, devices: Devices, jobs: Mapping[JobId, SeatedJob],
+        self, driver: Driver, ledger: Ledger, hosts: Hosts, devices: Devices, jobs: Mapping[JobId, SeatedJob],
         let_go: Callable[[SeatedJob, Cause], None],
     ) -> None:  # fmt: skip
         self._driver = driver
         self._ledger = ledger
-        self._switch_us = options.switch_cost_us
         self._devices = devices
+        self._hosts = hosts
         self._jobs = jobs
         self._let_go = let_go
 
@@ -73,7 +75,7 @@ class TurnTaking:
         """
         for job in self._device(about).computing():
             if job.job.model and (job.lane != about.lane or job is about):
-                self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
+                self._driver.post(Sampled(job.number, job.usage(self._driver.now)))
 
     def computed(self, job: SeatedJob) -> None:
         """End the turn after the last iteration: the process goes on, and keeps its memory, until it ends."""
@@ -113,7 +115,7 @@ class TurnTaking:
             return
         if job.leaves_us is not None:
             self.stays(job)
-        delay = job.store.return_us + (self._switch_us if turn > 1 else 0)
+        delay = job.store.return_us + (job.switch_us if turn > 1 else 0)
         if delay:
             job.doing = Doing.SWITCHING
             self.plan(job, self._driver.now + delay, self.switched)
@@ -141,11 +143,15 @@ class TurnTaking:
         changed: list[SeatedJob] = []
         for number in (job.device, *job.further):
             changed += self._devices[number].enter(job, self._driver.now)
+        if job.cores_ppm:
+            changed += self._hosts[job.device].enter(job, job.cores_ppm, self._driver.now)
         self._speeds_changed(job, changed)
 
     def _speeds_changed(self, job: SeatedJob | None, others: list[SeatedJob]) -> None:
         for other in others:
-            if other is not job:
+            if other.phase is not None:
+                self._plan_phase(other, other.phase)
+            elif other is not job:
                 self._plan_next(other)
         if job is not None:
             self._plan_next(job)
@@ -170,7 +176,7 @@ class TurnTaking:
         heir = self._jobs.get(job.successor) if job.successor is not None else None
         was = job.doing
         self.leave_turn(job)
-        usage = job.usage(self._driver.now, self._switch_us)
+        usage = job.usage(self._driver.now)
         if heir is None:
             self._driver.post(TurnReleased(job.number, cause, usage))
         else:
@@ -189,8 +195,36 @@ class TurnTaking:
         position = motion.position_us()
         last = position >= motion.computed_us
         end = motion.end_us if last else min(motion.lump_end_after(position), motion.computed_us)
-        job.doing, job.back = Doing.HOST, (end, self._driver.now + end - position)
-        self.plan(job, job.back[1], self.back_from_host, end)
+        self.work_on_host(job, end, self.back_from_host)
+
+    def work_on_host(self, job: SeatedJob, position_us: Micros, then: Callable[[SeatedJob, Micros], None]) -> None:
+        """Let the job work without the device up to a position, and then go on with ``then``."""
+        now = self._driver.now
+        length = position_us - job.motion.position_us()
+        job.doing, job.back = Doing.HOST, (position_us, now + length)
+        if self._hosts and length and (cores_ppm := job.host_cores_ppm()):
+            job.phase = HostPhase(length, now, then)
+            self._speeds_changed(None, self._hosts[job.device].enter(job, cores_ppm, now))
+            self._plan_phase(job, job.phase)
+        else:
+            self.plan(job, job.back[1], then, position_us)
+
+    def _plan_phase(self, job: SeatedJob, phase: HostPhase) -> None:
+        self.plan(job, phase.end(), self._worked, phase)
+
+    def _worked(self, job: SeatedJob, phase: HostPhase) -> None:
+        self.leave_host(job)
+        phase.then(job, job.back[0])
+
+    def leave_host(self, job: SeatedJob) -> Micros:
+        """Stop working without the device; return how much of that work is left."""
+        phase, now = job.phase, self._driver.now
+        job.plan += 1
+        if phase is None:
+            return job.back[1] - now
+        job.phase = None
+        self._speeds_changed(None, self._hosts[job.device].leave(job, now))
+        return phase.left_us(now)
 
     def back_from_host(self, job: SeatedJob, position_us: Micros) -> None:
         """Go on at a position that the job has reached on the host."""
@@ -285,9 +319,11 @@ class TurnTaking:
         changed: list[SeatedJob] = []
         for number in (job.device, *job.further):
             changed += self._devices[number].leave(job, self._driver.now)
+        if job.cores_ppm:
+            changed += self._hosts[job.device].leave(job, self._driver.now)
         self._speeds_changed(None, changed)
 
     def _sampled(self, job: SeatedJob) -> None:
         job.sample_at = None
         self._plan_next(job)  # before the core is told, and may take the turn
-        self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
+        self._driver.post(Sampled(job.number, job.usage(self._driver.now)))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from carpool.core.model import GIB, Allocation, Micros, Oversubscribe, Settings
 from carpool.core.policies import load_policy
 from carpool.core.state.settings_check import check_settings
+from carpool.sim.model.cores import Cores, check_cores
 from carpool.sim.model.served_models import Services, check_services
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
@@ -55,6 +56,20 @@ class Timeslice:
         return [WHOLE_PPM // max(len(jobs), 1)] * len(jobs)
 
 
+class OnCores:
+    """Beside a modelled machine: jobs that compute on its cores, which slow them, are no load of their device."""
+
+    def __init__(self, model: Interference) -> None:
+        self.name = model.name
+        self._model = model
+
+    def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        """Return the model's speeds for the other jobs."""
+        others = [job for job in jobs if not job.cores_ppm]
+        speeds = iter(self._model.speeds(others) if others else ())
+        return [WHOLE_PPM if job.cores_ppm else next(speeds) for job in jobs]
+
+
 class Checked:
     """A user's model: its answer must be a speed for each job.  Raises ValueError that names the class."""
 
@@ -96,7 +111,7 @@ class Options:
     device_memory: int = 16 * GIB  # bytes per device; matters for lanes only
     interference: Interference = field(default_factory=Concurrent)  # lanes only
     resolution_us: Micros = 0  # lanes: shortest time between two hand-overs that is modelled; 0: as they would happen
-    switch_cost_us: Micros = 0  # time a job loses each time it comes back after a preemption
+    switch_cost_us: Micros | None = None  # time a job loses each time it comes back after a preemption; None: its own
     retries: int = 0  # how often a job that has failed is submitted again
     declare_duration: bool = True  # whether the core is told how long a job takes
     declare_memory: bool = True  # whether the core is told its memory (otherwise it measures)
@@ -109,6 +124,13 @@ class Options:
     warmup_us: Micros = 0  # how long a job works until it needs all of its memory; lanes only
     warmup_share_ppm: int = WHOLE_PPM  # until then it needs this share of it
     services: Services | None = None  # beside the trace; lanes only
+    cores: Cores | None = None  # of the machine; None: work on a host is never slowed; lanes only
+    host_devices: bool = False  # all jobs compute on the cores, also those of which the trace does not say so
+    devices_per_host: int | None = None  # machines with so many of the devices each; None: all are in one
+
+    def switch_us(self, job: TraceJob) -> Micros:
+        """Return the time that a job loses each time it comes back."""
+        return job.switch_us if self.switch_cost_us is None else self.switch_cost_us
 
 
 def check_options(options: Options) -> None:
@@ -123,13 +145,18 @@ def check_options(options: Options) -> None:
         ("restore_bytes_per_us", 0),
         ("telemetry_us", 0),
         ("warmup_us", 0),
+        ("devices_per_host", 1),
     ):
         number = getattr(options, name)
-        if number < least:
+        if number is not None and number < least:
             raise ValueError(f"{name} is {number}; it must be at least {least}")
     if not 0 < options.warmup_share_ppm <= WHOLE_PPM:
         raise ValueError(f"warmup_share_ppm is {options.warmup_share_ppm}; it must be 1 to {WHOLE_PPM}")
     check_settings(options.settings)
+    if options.cores is not None:
+        if options.settings.allocation is Allocation.DEVICES:
+            raise ValueError("cores of a machine are modelled for jobs in lanes, not on whole devices")
+        check_cores(options.cores)
     if options.services is not None:
         if options.settings.allocation is Allocation.DEVICES:
             raise ValueError("services share devices in lanes, not as whole devices")

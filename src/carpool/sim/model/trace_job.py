@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from carpool.core.model import Micros
 
@@ -42,6 +42,8 @@ class TraceJob:
     owner: int = 0  # jobs of different owners never share a lane
     fails_at_ppm: int | None = None  # its first attempt dies when this share of its work is done
     checkpoint_us: Micros | None = None  # a later attempt goes on from the last whole multiple of this; None: anew
+    cores_ppm: int = 0  # cores of the machine that its computing demands: none on a GPU, usually one on a host device
+    switch_us: Micros = 0  # time that it loses with each turn that it comes back to: for its residue
     end_us: Micros = 0  # host time after the last iteration; less than ``duration_us``
     startup_cpu_us: Micros | None = None  # processor time of start-up; None: one core for all of it
     end_cpu_us: Micros | None = None  # processor time of the host time after the last iteration; None: likewise
@@ -62,6 +64,26 @@ class TraceJob:
         return self.iteration_us, self.host_us
 
     @property
+    def startup_cores_ppm(self) -> int:
+        """Cores of the machine that its start-up demands, in millionths."""
+        return _cores_ppm(self.startup_cpu_us, self.startup_us)
+
+    @property
+    def end_cores_ppm(self) -> int:
+        """Cores of the machine that it demands after its last iteration, in millionths."""
+        return _cores_ppm(self.end_cpu_us, self.end_us)
+
+    @property
+    def iteration_cores_ppm(self) -> int:
+        """Cores of the machine that its iterations demand on average: one in their host time."""
+        device, host = self.cycle_us
+        return (self.cores_ppm * device + WHOLE_PPM * host) // (device + host)
+
+    def on_host_devices(self) -> TraceJob:
+        """Return the job as it would be on host devices: with one core for each, unless it says how many."""
+        return self if self.cores_ppm else replace(self, cores_ppm=self.gpus * WHOLE_PPM)
+
+    @property
     def demand_ppm(self) -> int:
         """Mean share of the device that it uses; none while it is on the host."""
         return self._on_average(self.utilization_ppm)
@@ -79,3 +101,8 @@ class TraceJob:
     def _on_average(self, share_ppm: int) -> int:
         device, host = self.cycle_us
         return share_ppm * device // (device + host) if host else share_ppm
+
+
+def _cores_ppm(cpu_us: Micros | None, length_us: Micros) -> int:
+    """Return the cores that a time of this length demands; None: one."""
+    return WHOLE_PPM if cpu_us is None or not length_us else cpu_us * WHOLE_PPM // length_us

@@ -10,11 +10,25 @@ from operator import attrgetter
 from carpool.core.model import GIB, Micros, Outcome
 from carpool.core.stats import percentile_s
 from carpool.core.units import SECOND_US
+from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Result
+from carpool.sim.model.trace_job import WHOLE_PPM
 from carpool.sim.services.summary import ServicesSummary, summarize_services
 
 #: Real time that is assumed for a simulation that takes no measurable time.
 LEAST_WALL_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class HostSummary:
+    """The cores of each machine, and by number of busy jobs what these get done together, in units of one alone.
+
+    ``measured``: the day of their calibration; empty: the speeds are assumed.
+    """
+
+    cores: int
+    speeds: dict[int, float]
+    measured: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,7 @@ class Summary:
     occupied_s: float  # time of devices in which at least one job computed, summed over the devices
     deadlines_missed: int | None  # jobs that did not succeed in time; None: no job has a deadline
     services: ServicesSummary | None  # None: no services
+    host: HostSummary | None  # None: no machine is modelled, so nothing slows work on a host
     events: int  # handled by the core
     jobs_per_second_simulated: float  # real time, the only figure that differs from one run to the next
 
@@ -99,9 +114,17 @@ def summarize(result: Result) -> Summary:
         occupied_s=result.occupied_us / SECOND_US,
         deadlines_missed=_missed(result.jobs),
         services=None if result.services is None else summarize_services(result, result.services),
+        host=_host(result.options),
         events=result.events,
         jobs_per_second_simulated=len(result.jobs) / max(result.wall_s, LEAST_WALL_S),
     )
+
+
+def _host(options: Options) -> HostSummary | None:
+    cores = options.cores
+    if cores is None:
+        return None
+    return HostSummary(cores.count, {jobs: speed / WHOLE_PPM for jobs, speed in cores.points}, cores.measured)
 
 
 def _share(result: Result, part_us: Micros, makespan: Micros) -> float:

@@ -144,7 +144,7 @@ class WholeDeviceJobs:
     def __init__(self, driver: Driver, ledger: Ledger, options: Options, devices: dict[DeviceId, int]) -> None:
         self._driver = driver
         self._ledger = ledger
-        self._switch_us = options.switch_cost_us
+        self._switch_us = options.switch_us
         self._devices = devices
         self._runs: dict[JobId, WholeDeviceRun] = {}
         self.retry: Callable[[JobId], bool] = lambda number: False
@@ -175,7 +175,7 @@ class WholeDeviceJobs:
         run, now = self._runs[command.job], self._driver.now
         run.devices, run.began_us, run.ready_us = command.devices, now, now
         if run.turn:
-            run.ready_us += self._switch_us
+            run.ready_us += self._switch_us(run.result.job)
         else:
             result = run.result
             if result.started_us is None:
@@ -194,9 +194,9 @@ class WholeDeviceJobs:
         run.turn += 1
         self._vacate(run)
         run.result.preemptions += 1
-        self._driver.post(
-            Preempted(run.number, Usage(device_us=run.total_us - run.left_us, switch_cost_us=self._switch_us))
-        )
+        switch_us = self._switch_us(run.result.job)
+        usage = Usage(device_us=run.total_us - run.left_us, switch_cost_us=switch_us)
+        self._driver.post(Preempted(run.number, usage))
 
     def _vacate(self, run: WholeDeviceRun) -> None:
         assert run.began_us is not None, "it has devices"
