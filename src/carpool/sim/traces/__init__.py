@@ -9,7 +9,7 @@ from pathlib import Path
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import alibaba
 from carpool.sim.traces.files import TraceError, open_bytes, readable
-from carpool.sim.traces.journal import read_journal
+from carpool.sim.traces.journal import read_journal, read_machine
 from carpool.sim.traces.journal_engines import read_engines
 from carpool.sim.traces.philly import read_philly
 from carpool.sim.traces.table import read_table, write_trace
@@ -19,6 +19,7 @@ __all__ = [
     "TraceError",
     "read_engines",
     "read_journal",
+    "read_machine",
     "read_trace",
     "read_trace_with_notes",
     "write_trace",

@@ -20,6 +20,7 @@ from carpool.core.model import Micros
 from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.files import TraceError
 from carpool.sim.traces.journal_breakdowns import RecordedParts, read_breakdowns
+from carpool.sim.traces.journal_machine import JournalMachine, machine_of
 
 FILE = "journal.sqlite"  # in the daemon's home directory
 VERSION = 1  # the newest known version of the journal
@@ -60,6 +61,15 @@ def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list
             raise damaged(path, error) from None
 
 
+def read_machine(path: Path, since_us: Micros = 0) -> JournalMachine:
+    """Read what jobs submitted since a time of the wall clock say about the machine.  Raises TraceError."""
+    with closing(open_journal(path)) as connection:
+        try:
+            return machine_of(connection, since_us)
+        except sqlite3.Error as error:
+            raise damaged(path, error) from None
+
+
 def _read(file: Path, connection: sqlite3.Connection, since_us: Micros) -> tuple[list[TraceJob], list[str]]:
     kept, notes = _kept(connection.execute(_JOBS, (since_us,)))
     first = first_us(connection, since_us)
@@ -69,7 +79,7 @@ def _read(file: Path, connection: sqlite3.Connection, since_us: Micros) -> tuple
     breakdowns, starts = read_breakdowns(connection, kept), startups(connection)
     parts = [breakdowns.parts(row, _startup_us(row, starts)) for row in kept]
     jobs = [_job(row, first, each) for row, each in zip(kept, parts, strict=True)]
-    return jobs, [*_about(parts), *notes]
+    return machine_of(connection, since_us).of(jobs), [*_about(parts), *notes]
 
 
 def first_us(connection: sqlite3.Connection, since_us: Micros) -> Micros | None:
