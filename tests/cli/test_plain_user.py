@@ -45,7 +45,11 @@ CALLS = (
     *(("undrain host0", 5, ADMINISTRATORS), ("events", 0, "submitted as first"), ("log-level", 5, ADMINISTRATORS)),
     *(("events --json", 0, "EndJob"), ("timeline -o t.json", 0, "t.json"), ("up", 0, "already running")),
     *(("simulate --from-journal", 1, NOT_THEIRS), ("simulate --from-journal --verify", 1, NOT_THEIRS)),
-    *(("simulate --generate poisson:jobs=1", 0, "fair"), ("down", 5, ADMINISTRATORS)),
+    *(
+        ("calibrate", 5, "as the user who runs the daemon"),
+        ("simulate --generate poisson:jobs=1", 0, "fair"),
+        ("down", 5, ADMINISTRATORS),
+    ),
     *(
         ("install-unit", 1, "use sudo"),
         ("events --kind CloseLane", 0, "a lane    closed"),

@@ -63,6 +63,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "daemon.doctor:backup",
         "daemon.install_unit",
         "traces.simulate",
+        "traces.calibrate",
     ),
     "Integration": (
         "integration.joining:env",

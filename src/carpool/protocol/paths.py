@@ -78,6 +78,11 @@ class Home:
         return self.root / "acknowledged"
 
     @property
+    def calibration(self) -> Path:
+        """The speed of the machine's cores, as `carpool calibrate` has measured it; for simulations."""
+        return self.root / "calibration.json"
+
+    @property
     def jobs(self) -> Path:
         """The directory with a directory for each job."""
         return self.root / "jobs"
