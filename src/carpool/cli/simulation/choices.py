@@ -24,8 +24,11 @@ ALWAYS_LANES = frozenset({"fair", "pack", "tq"})
 MICROS = 1_000_000  # of a second
 
 
-def all_options(wanted: Wanted, services: Services | None) -> list[Options]:
-    """Return the options for each policy, in order.  Raises UsageError for options that make no sense together."""
+def all_options(wanted: Wanted, services: Services | None, machine: Mapping[str, Any]) -> list[Options]:
+    """Return the options for each policy, in order.  ``machine``: more fields of `Options`.
+
+    Raises UsageError for options that make no sense together.
+    """
     from carpool.sim.by_name import load_choices
 
     if len(set(wanted.policies)) != len(wanted.policies):
@@ -33,7 +36,7 @@ def all_options(wanted: Wanted, services: Services | None) -> list[Options]:
     try:
         chosen = load_choices(wanted.policies, wanted.placement)
         _check_names(wanted, chosen)
-        return [_options(wanted, name, policy, services) for name, policy in chosen.items()]
+        return [_options(wanted, name, policy, services, machine) for name, policy in chosen.items()]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -45,7 +48,9 @@ def check_estimator(wanted: Wanted, jobs: Sequence[TraceJob]) -> None:
         raise click.UsageError(f"--estimator {wanted.estimator}: no job has an estimate_{name}_mib.")
 
 
-def _options(wanted: Wanted, name: str, policy: Policy, services: Services | None) -> Options:
+def _options(
+    wanted: Wanted, name: str, policy: Policy, services: Services | None, machine: Mapping[str, Any]
+) -> Options:
     from carpool.sim.by_name import load_interference
     from carpool.sim.model.options import Options, check_options, suggested_telemetry_us
     from carpool.sim.model.trace_job import WHOLE_PPM
@@ -65,6 +70,7 @@ def _options(wanted: Wanted, name: str, policy: Policy, services: Services | Non
         warmup_share_ppm=wanted.warmup_share_ppm if wanted.warmup_us else WHOLE_PPM,
         record=wanted.report is not None or wanted.runs_csv is not None,
         services=services,
+        **machine,
     )
     if wanted.copy_rate is not None:
         rate = wanted.copy_rate // MICROS

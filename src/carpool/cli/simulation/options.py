@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from carpool.core.spelling import did_you_mean
 from carpool.protocol.units import parse_time_us
+
+if TYPE_CHECKING:
+    from carpool.sim.model.cores import Cores
 
 MOST_LIMITS = 9
 #: Begins an estimator's name that means the column estimate_NAME_mib of the trace.
@@ -28,6 +32,7 @@ class Wanted:
     limit: int | None
     save_trace: Path | None
     devices: int
+    devices_per_host: int | None  # None: all are in one machine
     policies: tuple[str, ...]
     lanes: bool
     backfill: bool | None
@@ -48,10 +53,12 @@ class Wanted:
     preset: str | None
     placement: str | None
     resolution_us: int | None
-    switch_cost_us: int
+    switch_cost_us: int | None
     retries: int
     undeclared: tuple[str, ...]  # "duration", "memory"
     since_us: int | None  # wall clock; of a journal
+    cores: Cores | str | None  # "calibrated", "none"
+    host_devices: bool
     jobs_csv: Path | None
     runs_csv: Path | None
     report: Path | None

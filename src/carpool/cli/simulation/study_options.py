@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import click
 
@@ -62,16 +62,23 @@ def _number(text: str, part: str) -> Fraction:
     return number
 
 
-def hosts(text: str) -> int:
-    """Parse HOSTSxDEVICES, and return how many devices that are.  Raises ValueError, for people.
+class HostsOf(NamedTuple):
+    """Machines that are alike, and the devices of each."""
+
+    hosts: int
+    devices: int
+
+
+def hosts(text: str) -> HostsOf:
+    """Parse HOSTSxDEVICES.  Raises ValueError, for people.
 
     >>> hosts("50x8")
-    400
+    HostsOf(hosts=50, devices=8)
     """
     found = _HOSTS.match(text)
     if found is None:
         raise ValueError(f"{text!r} is not HOSTSxDEVICES, as in 50x8")
-    return int(found[1]) * int(found[2])
+    return HostsOf(int(found[1]), int(found[2]))
 
 
 def spread(text: str) -> int | str:

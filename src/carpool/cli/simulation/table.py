@@ -106,7 +106,15 @@ def lines(rows: Sequence[StudyRow], output: Output) -> list[str]:
     about = f"{plural(_mean(first['jobs']), 'job')} on {plural(_mean(first['devices']), 'device')}, {how}"
     ranged = f"; means of {most} simulations (5th to 95th percentile)" if most > 1 else ""
     remarks = output.wrapped(line for row in rows for line in _remarks(_name(row), row.figures))
-    return [*shown, output.painted("dim", f"{about}{ranged}"), *remarks, *served]
+    described = [f"{about}{ranged}", *_host(first["host"])]
+    return [*shown, *(output.painted("dim", line) for line in described), *remarks, *served]
+
+
+def _host(host: Figures | None) -> Iterator[str]:
+    """Yield what is said about the machine, if one is modelled."""
+    if host is not None:
+        measured = f" as calibrated on {host['measured']}" if host["measured"] else ""
+        yield f"host: {plural(_mean(host['cores']), 'core')}{measured}"
 
 
 def _table(

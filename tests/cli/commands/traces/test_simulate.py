@@ -34,6 +34,7 @@ from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.replay import Difference, JournalRow, Replay
 from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace, read_trace_with_notes
+from carpool.sim.traces.journal_machine import JournalMachine
 from tests.cli.conftest import Cli, heed_the_terminal
 from tests.cli.test_cold_start import loaded
 
@@ -162,6 +163,7 @@ def test_the_jobs_of_a_journal_share_devices_as_they_did(
 ) -> None:
     monkeypatch.setattr("carpool.sim.traces.read_journal", lambda path, since: read_trace_with_notes(trace, "csv"))
     monkeypatch.setattr("carpool.sim.traces.read_engines", lambda path, since: [])
+    monkeypatch.setattr("carpool.sim.traces.read_machine", lambda path, since: JournalMachine())
     named = [word for policy in policies for word in ("--policy", policy)]
     assert main(["simulate", "--from-journal", "--devices", "2", *named]) == 0
     assert {options.settings.allocation for options in asked} == {Allocation.LANES}

@@ -21,6 +21,7 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.report.charts import load_figure
 from carpool.sim.study.figures import FigureRange, StudyRow
+from carpool.sim.traces.journal_machine import JournalMachine
 from tests.cli.commands.traces.test_simulate import TRACE, fresh_command, refused
 
 __all__ = ["fresh_command"]
@@ -172,6 +173,7 @@ def test_a_journals_replicas_have_its_own_spread(
     ]
     monkeypatch.setattr("carpool.sim.traces.read_journal", lambda path, since: (jobs, []))
     monkeypatch.setattr("carpool.sim.traces.read_engines", lambda path, since: [])
+    monkeypatch.setattr("carpool.sim.traces.read_machine", lambda path, since: JournalMachine())
     assert main(["simulate", "--from-journal", str(tmp_path), "--policy", "fifo", "--replicas", "9"]) == 0
     captured = capsys.readouterr()
     assert "measured spreads, medians of the jobs: start-ups 33.3%, paces 9.1%\n" in captured.err

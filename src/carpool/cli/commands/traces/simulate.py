@@ -23,8 +23,9 @@ from carpool.cli.base.options_common import (
 from carpool.cli.base.presets import PRESETS, preset
 from carpool.cli.base.time_arguments import MOMENT
 from carpool.cli.render.output import stdout_output
+from carpool.cli.simulation.machine import with_machine_options
 from carpool.cli.simulation.options import Wanted, estimator, las_limits
-from carpool.cli.simulation.study_options import with_study_options
+from carpool.cli.simulation.study_options import HostsOf, with_study_options
 from carpool.core.model import GIB
 from carpool.protocol.setting_text import parse_setting, share_ppm
 
@@ -100,7 +101,9 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 )
 @click.option("--store", type=SIZE, help="Host memory for memory that is moved out.  [default: unlimited]")
 @click.option(
-    "--copy-rate", type=SIZE, help="Bytes per second between device and host.  [default: 6GB; 0: instantaneous]"
+    "--copy-rate",
+    type=SIZE,
+    help="Bytes per second between device and host; 0: instantaneous.  [default: as in the journal, else 6GB]",
 )
 @click.option(
     "--slowdown",
@@ -156,8 +159,12 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
     help="Shortest turn that is modelled; 0: every turn.  [default: chosen to keep the simulation short]",
 )
 @click.option(
-    "--switch-cost", "switch_cost_us", type=TIME_US, default=0, help="Time lost after each preemption.  [default: 0]"
+    "--switch-cost",
+    "switch_cost_us",
+    type=TIME_US,
+    help="Time lost after each preemption.  [default: as the journal or the trace says, else 0]",
 )
+@with_machine_options
 @click.option("--retries", type=click.IntRange(min=0), default=0, help="Retries of a job that fails.  [default: 0]")
 @click.option(
     "--undeclared",
@@ -173,7 +180,7 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 @with_common_options
 @click.pass_context
 def command(
-    context: click.Context, /, home: Path, as_json: bool, devices: int | None, hosts: int | None, **options: Any
+    context: click.Context, /, home: Path, as_json: bool, devices: int | None, hosts: HostsOf | None, **options: Any
 ) -> int:
     """What-if simulation of a trace: the scheduler that runs live, in virtual time.
 
@@ -188,12 +195,13 @@ def command(
         carpool simulate --generate poisson --seed 0:20 --load 0.5:1.0:0.1 -j
     """
     # Only here: no other command, and no help text, should wait for the simulator to load.
-    from carpool.cli.simulation import choices, outputs, run, source, table, verify
+    from carpool.cli.simulation import choices, machine, outputs, run, source, table, verify
 
     if devices is not None and hosts is not None:
         raise click.UsageError("--devices and --hosts both say how many devices there are; give one of them.")
     wanted = Wanted(
-        devices=hosts or devices or 1,
+        devices=hosts.hosts * hosts.devices if hosts else devices or 1,
+        devices_per_host=hosts.devices if hosts else None,
         quiet=as_json or not sys.stdout.isatty(),
         arguments=tuple(context.find_root().obj or ()),
         **options,
@@ -203,7 +211,8 @@ def command(
     source.check_source(wanted)
     if wanted.verify:
         return verify.verify(source.journal_path(wanted, home), as_json, wanted.quiet)
-    chosen = choices.all_options(wanted, source.read_served(wanted, home))
+    fields = machine.machine_fields(wanted, home)
+    chosen = choices.all_options(wanted, source.read_served(wanted, home), fields)
     outputs.check_outputs(wanted)
     found = run.run_all(wanted, source.read_jobs(wanted, home), chosen, home)
     if found.rows_with_figures:
