@@ -76,6 +76,15 @@ def test_a_replica_is_a_valid_trace_of_the_same_jobs(trace: list[TraceJob], spre
         assert after.startup_us >= 0 and after.iteration_us is not None and after.iteration_us > 0
 
 
+def test_a_longer_start_demands_as_many_cores() -> None:
+    """The processor time of start-up is drawn with its length; the end and its processor time stay."""
+    begins = replace(job("x", SECOND, 10_000), startup_cpu_us=SECOND // 2, end_us=7, end_cpu_us=3)
+    (other,) = drawn([replace(begins, duration_us=begins.duration_us + 7)], [Spread(0.5, 0.0)], 1)
+    assert other.startup_us != SECOND
+    assert other.startup_cores_ppm == pytest.approx(500_000, abs=2)
+    assert (other.end_us, other.end_cpu_us) == (7, 3)
+
+
 @given(jobs, st.integers(0, 100))
 def test_without_a_spread_a_replica_is_the_trace(trace: list[TraceJob], seed: int) -> None:
     assert drawn(trace, [Spread()] * len(trace), seed) == trace

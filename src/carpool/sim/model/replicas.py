@@ -94,7 +94,9 @@ def _drawn(random: Random, job: TraceJob, spread: Spread) -> TraceJob:
     device_us, host_us = max(1, round(job.iteration_us * pace)), round(job.host_us * pace)
     longer_us = job.iterations * (device_us + host_us - job.iteration_us - job.host_us)
     duration_us = job.duration_us + longer_us + round(job.startup_us * (startup - 1.0))
-    return replace(job, duration_us=duration_us, iteration_us=device_us, host_us=host_us)
+    cpu_us = None if job.startup_cpu_us is None else round(job.startup_cpu_us * startup)
+    job = replace(job, duration_us=duration_us, iteration_us=device_us, host_us=host_us)
+    return replace(job, startup_cpu_us=cpu_us)
 
 
 def _factor(random: Random, share: float) -> float:
