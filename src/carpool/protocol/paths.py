@@ -83,6 +83,11 @@ class Home:
         return self.root / "calibration.json"
 
     @property
+    def predictions(self) -> Path:
+        """How well the simulator has predicted the jobs of past days (`carpool.protocol.predictions`)."""
+        return self.root / "predictions.jsonl"
+
+    @property
     def jobs(self) -> Path:
         """The directory with a directory for each job."""
         return self.root / "jobs"

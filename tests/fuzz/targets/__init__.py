@@ -28,6 +28,7 @@ TARGETS = {
     "exit_record": Target(job_files.exit_record, (b'"code":', b'"seat":"', b'"text":"x"')),
     "limits": Target(job_files.limits, (b"jobs = ", b'job_log = "1KiB"', b"[x]")),
     "job_file": Target(job_files.job_file, (b"[[job]]", b'command = ["a"]', b"[defaults]", b"[sweep]")),
+    "predictions": Target(job_files.predictions, (b'"since_us":', b'"jobs":1', b'"mean_error":1e308', b"\n")),
     "trace": Target(texts.trace, (b"job_id,submit_s", b"estimate_x_mib", b"1e-9", b"\n1,1,1,1")),
     "services": Target(texts.services, (b"[[model]]", b"rate = ", b"arrivals_s = [1]")),
     "tensors": Target(endpoint.tensors, (b'"binary_data_size":', b'"shape":[1,2]', b'"datatype":"BYTES"')),

@@ -1,4 +1,4 @@
-"""Files that users write: how a job has ended, files of jobs, and the limits of a daemon."""
+"""Files that users write: how a job has ended, files of jobs, limits and checks of predictions of a daemon."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.seats.record import usage_at_end, words_at_end
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home, JobFiles
+from carpool.protocol.predictions import DamagedChecks, check_words, checks_text, read_checks
 
 
 def _in_file(data: bytes, name: str, check: Callable[[Path], None]) -> None:
@@ -61,3 +62,16 @@ def job_file(data: bytes) -> None:
             read_job_file(path)
 
     _in_file(data, "jobs.toml", check)
+
+
+def predictions(data: bytes) -> None:
+    """predictions.jsonl of another user's daemon: checks that can be put into words, or an error."""
+
+    def check(path: Path) -> None:
+        with suppress(DamagedChecks):
+            found = read_checks(path)
+            assert all(map(check_words, found))
+            path.write_bytes(checks_text(found))
+            assert read_checks(path) == found
+
+    _in_file(data, "predictions.jsonl", check)

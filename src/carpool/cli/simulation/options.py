@@ -28,6 +28,7 @@ class Wanted:
     seeds: range | None
     journal: str | None  # "": that of the home directory
     verify: bool
+    check: bool
     services: Path | None
     limit: int | None
     save_trace: Path | None

@@ -50,9 +50,14 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
     "--since",
     "since_us",
     type=MOMENT,
-    help="With --from-journal: only jobs submitted since then, as in 24h.",
+    help="With --from-journal: only jobs submitted since then, as in 24h.  [default: 24h with --check, else all]",
 )
 @click.option("--verify", is_flag=True, help="With --from-journal: only replay it, and compare every decision.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Simulate the jobs of a journal as they really ran, and compare their completion times with the real ones.",
+)
 @click.option(
     "--services",
     metavar="FILE",
@@ -193,9 +198,10 @@ def command(
         carpool simulate trace.csv --devices 8 --policy fifo --policy srtf
         carpool simulate --generate salus:jobs=100 --policy fair --report out.html
         carpool simulate --generate poisson --seed 0:20 --load 0.5:1.0:0.1 -j
+        carpool simulate --check
     """
     # Only here: no other command, and no help text, should wait for the simulator to load.
-    from carpool.cli.simulation import choices, machine, outputs, run, source, table, verify
+    from carpool.cli.simulation import check, choices, machine, outputs, run, source, table, verify
 
     if devices is not None and hosts is not None:
         raise click.UsageError("--devices and --hosts both say how many devices there are; give one of them.")
@@ -206,6 +212,9 @@ def command(
         arguments=tuple(context.find_root().obj or ()),
         **options,
     )
+    if wanted.check:
+        check.refuse_other_options(context)
+        return check.check(wanted, home, as_json)
     if not wanted.policies:
         wanted = dataclasses.replace(wanted, policies=(PRESETS[wanted.preset].policy if wanted.preset else "fair",))
     source.check_source(wanted)
