@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -17,7 +18,10 @@ from carpool.dashboard import past_jobs, simulator
 from carpool.dashboard import what_if as module
 from carpool.dashboard.simulator import WhatIf, WhatIfAnswer, WhatIfError, WhatIfRun, thinned
 from carpool.dashboard.what_if import what_if
+from carpool.protocol.paths import Home
+from carpool.protocol.predictions import checks_text
 from tests.daemon.daemon_harness import NOBODY, Daemon
+from tests.protocol.test_predictions import CHECK
 
 ROUNDS = ("attach", "rounds:20")
 
@@ -65,6 +69,17 @@ def test_the_journal_is_simulated_under_both_policies(daemon: Daemon) -> None:
     for run in (answer.now, answer.then):
         half, most = (run.figures[f"engines_{name}"].value for name in ("p50", "p99"))
         assert half is not None and most is not None and 0 < half <= most
+
+
+def test_a_note_says_how_good_the_last_prediction_was(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert module._trust(home) == []
+    home.predictions.write_bytes(checks_text([CHECK, msgspec.structs.replace(CHECK, jobs=7)]))
+    (note,) = module._trust(home)
+    assert note.startswith(f"{module.TRUST}the mean completion time of 7 jobs on ")
+    home.predictions.write_text("{}\n")
+    (note,) = module._trust(home)
+    assert "is not known" in note and "remove that line, or the file" in note
 
 
 def test_ranges_are_left_out_where_they_would_take_long(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:

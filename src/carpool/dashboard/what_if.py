@@ -24,6 +24,7 @@ from carpool.dashboard.simulator import (
     simulate,
 )
 from carpool.protocol.paths import Home, path_of_policy
+from carpool.protocol.predictions import DamagedChecks, check_words, read_checks
 from carpool.protocol.setting_text import setting_text
 
 __all__ = ["WhatIf", "WhatIfAnswer", "WhatIfError", "what_if"]
@@ -33,6 +34,7 @@ LIKE = (
     "both sides are simulated from the same jobs, so that like is compared with like; the simulator knows how long"
     " each job takes, which the daemon has to learn"
 )
+TRUST = "how far to trust these figures: "
 #: As many replicas are simulated as may take this time, estimated from the first simulation; fewer give no ranges.
 RANGES_S = 6.0
 FEWEST_REPLICAS, MOST_REPLICAS = 5, 20
@@ -65,7 +67,7 @@ async def _what_if(home: Home, request: WhatIf) -> WhatIfAnswer:
         now = _Side(past.policy.name, past.policy.placement, past.policy.settings)
         then = _Side(request.policy, request.placement or now.placement, {**now.settings, **request.settings})
         (now_run, notes), (then_run, more) = await _sides(past, now, then, directory)
-        told = [LIKE, *past.notes, *_about(past, now_run), *notes, *more]
+        told = [LIKE, *_trust(home), *past.notes, *_about(past, now_run), *notes, *more]
         return WhatIfAnswer(now_run, then_run, list(dict.fromkeys(told)))
 
 
@@ -135,6 +137,15 @@ def _settings(side: _Side) -> list[str]:
 
 def _memory(past: PastJobs) -> int:
     return min(device.capacity_bytes for device in past.devices.devices)
+
+
+def _trust(home: Home) -> list[str]:
+    """Return the note on how good the simulator's last prediction for this server was, if any has been checked."""
+    try:
+        checks = read_checks(home.predictions)
+    except DamagedChecks as error:
+        return [f"how good the simulator's predictions are is not known: {error}"]
+    return [f"{TRUST}{check_words(checks[-1])}"] if checks else []
 
 
 def _about(past: PastJobs, run: WhatIfRun) -> list[str]:

@@ -17,6 +17,7 @@ from carpool.protocol.api import ControlGroups
 from carpool.protocol.client import ClientError, DaemonClient, DaemonNotRunning
 from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home, is_anothers, owner_of
+from carpool.protocol.predictions import NONE_YET, DamagedChecks, check_words, read_checks
 from carpool.protocol.units import format_size
 from carpool.protocol.unix_http import LONGEST_PATH
 
@@ -54,6 +55,7 @@ def run_checks(home: Path) -> Iterator[DoctorCheck]:
     yield _disk(Home(home))
     yield _memory()
     yield from _daemon(home)
+    yield predictions_check(Home(home))
 
 
 def _kernel(name: str, use: str, attempt: object) -> DoctorCheck:
@@ -191,6 +193,16 @@ def _not_running(home: Home) -> DoctorCheck:
         return DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
     advice = f"an administrator starts the daemon: systemctl start carpool, or carpool up --home {home.root}"
     return DoctorCheck("daemon", False, "not running", advice)
+
+
+def predictions_check(home: Home) -> DoctorCheck:
+    """Say how good the simulator's last prediction for this server was; a bad one is no problem of the machine."""
+    try:
+        checks = read_checks(home.predictions)
+    except DamagedChecks as error:
+        found, _, advice = str(error).rpartition("; ")
+        return DoctorCheck("predictions", False, found, advice)
+    return DoctorCheck("predictions", True, check_words(checks[-1]) if checks else NONE_YET)
 
 
 def _control_groups(groups: ControlGroups) -> Iterator[DoctorCheck]:

@@ -96,6 +96,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         2_000_000  # in the journal, at least 1000, without turns; the user with the most loses the oldest
     )
     keep_turns: Size = Size(64 * MIB)  # size of the history of turns in the journal, for all users, at least "1MiB"
+    check_predictions: bool = True  # whether the simulator's predictions are checked once a day (`simulate --check`)
 
     @property
     def retry_pause_us(self) -> Micros:

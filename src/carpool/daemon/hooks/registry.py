@@ -17,6 +17,7 @@ from carpool.daemon.hooks.engine_requests import EngineRequests
 from carpool.daemon.hooks.limit_signals import LimitSignals
 from carpool.daemon.hooks.notice_delivery import deliver
 from carpool.daemon.hooks.notices import Notices
+from carpool.daemon.hooks.predictions import PredictionChecks
 from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.hooks.retention import Keeping, Retention
 from carpool.daemon.jobs.table import JobTable
@@ -60,6 +61,7 @@ def job_hooks(parts: HookParts) -> JobHooks:
             EngineRequests(parts.post),
             JobBreakdowns(parts.jobs, parts.journal, parts.host_devices),
             Notices(NoticeTable(parts.journal), parts.notices, partial(deliver, parts.privileges, parts.groups)),
+            PredictionChecks(parts.home, parts.jobs, enabled=limits.check_predictions),
             Retention(parts.jobs, removal, directories, keeping, hooks.forgotten),
         ]
     )
