@@ -65,7 +65,7 @@ def read_checks(path: Path) -> list[PredictionCheck]:
 def _check(path: Path, number: int, line: bytes) -> PredictionCheck:
     try:
         return msgspec.json.decode(line, type=PredictionCheck)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = f"{path}: line {number} is no check of predictions ({error}); remove that line, or the file"
         raise DamagedChecks(text) from None
 
