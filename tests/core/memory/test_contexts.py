@@ -436,3 +436,14 @@ def test_no_job_is_started_without_room(steps: list[tuple[int, int]]) -> None:
             scenario.send(events.CancelRequested(job))
             scenario.exit(job) if scenario.job(job).phase is not JobPhase.ENDED else None
     assert scenario.machine._state.devices["gpu0"].contexts_due == 0
+
+
+def test_what_comes_before_a_job_has_attached_is_not_its_context(scenario: Scenario) -> None:
+    """Carpool's own context comes with the first memory.  A newcomer once found no room for its context after that."""
+    resting(scenario, 1, 10)
+    assert started(scenario.submit(2)) == [2]
+    telemetry(scenario, CONTEXT + 50)
+    assert kept(scenario) == CONTEXT + 50 + CONTEXT
+    scenario.began(2)
+    telemetry(scenario, CONTEXT + 50 + CONTEXT)
+    assert kept(scenario) == CONTEXT + 50 + CONTEXT

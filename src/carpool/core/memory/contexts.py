@@ -52,11 +52,16 @@ def ends(state: State, device: Device, job: Job) -> None:
 
 
 def measured(state: State, device: Device, event: ForeignMemory) -> None:
-    """Record the memory in use beside grants; what it has grown by is counted as part of the contexts still awaited."""
+    """Record the memory in use beside grants; what it has grown by is counted as part of the contexts still awaited.
+
+    A job that has not attached has none yet: the growth is another's, or that of Carpool's own context.
+    """
     before = _of_jobs(device)
     device.unmanaged, device.others, device.spare = event.size, event.others, event.spare
     more = _of_jobs(device) - before
-    for context in _awaited(device):
+    for number, context in device.contexts.items():
+        if context.whole or not state.jobs[number].was_attached:
+            continue
         context.alone &= more >= 0
         part = max(0, more if context.alone else min(more, context.due))
         context.due, context.seen, more = max(0, context.due - part), context.seen + part, more - part
