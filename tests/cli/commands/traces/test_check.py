@@ -31,7 +31,7 @@ def daemon() -> Iterator[Daemon]:
         jobs.append(made.submit("true", after=jobs[:1]))
         for job in jobs:
             assert made.wait(job)["outcome"] == "succeeded"
-        made.cancelled(made.python("import signal; signal.pause()"))
+        made.cancelled(made.python("import signal; signal.pause()", until="ProcessStarted"))
         made.put("/v1/policy", {"name": "fair"})
         yield made
         made.stop()
