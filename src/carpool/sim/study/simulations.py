@@ -8,10 +8,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from carpool.sim import driver
@@ -121,7 +122,12 @@ def _side_by_side(study: Study, count: int, asked: Asked) -> Generator[StudyRun,
 def _ended(asked: Asked) -> Generator[StudyRun, None, list[Combination]]:
     """Yield runs as they end; return the combinations whose pool has broken before they ended, in order."""
     ended = set()
-    for future in as_completed(asked):
+    done: SimpleQueue[Future[StudyRun]] = SimpleQueue()
+    with _undisturbed():
+        for future in asked:
+            future.add_done_callback(done.put)
+    for _ in asked:
+        future = done.get()
         if not isinstance(future.exception(), BrokenProcessPool):
             ended.add(future)
             yield future.result()
@@ -136,7 +142,18 @@ def _alone(study: Study, combination: Combination) -> StudyRun:
 
 
 def _ask(pool: ProcessPoolExecutor, combinations: Iterable[Combination]) -> Asked:
-    return {_submitted(pool, combination): combination for combination in combinations}
+    with _undisturbed():
+        return {_submitted(pool, combination): combination for combination in combinations}
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put Ctrl-C off: inside the calls of a pool it would leave locks behind, and the pool would never shut down."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _submitted(pool: ProcessPoolExecutor, combination: Combination) -> Future[StudyRun]:
