@@ -92,8 +92,9 @@ def test_a_process_that_is_killed_takes_no_other_simulation_along() -> None:
 
 
 ENDLESS = """
-import os, time
+import os, signal, time
 from carpool.sim.study.simulations import Study, simulating
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where the tests run in the background
 class Endless:
     def jobs(self, load, seed):
         os.write(1, b"begun\\n")
