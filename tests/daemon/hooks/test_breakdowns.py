@@ -74,12 +74,12 @@ class Followed:
         client.seat.set("turn", 1)
         await self.at(seconds, commands.GrantTurn(client.job.lane or 0, client.job.id))
 
-    async def iterations(self, client: Client, *seconds: float) -> None:
+    async def iterations(self, client: Client, *seconds: float, quick: bool = False) -> None:
         """Further iterations have ended; the daemon looks after each."""
         for each in seconds:
             client.seat.set("iterations", client.seat.get("iterations") + 1)
             client.seat.set("boundary_us", self.us(each))
-            self.hook.look()
+            self.hook.look(quick=quick)
             await asyncio.sleep(0)
 
     async def gives_back(self, client: Client, seconds: float) -> None:
@@ -114,6 +114,16 @@ async def test_a_pace_alone_and_one_beside_another_lane(followed: Followed) -> N
     assert (found["beside_us"], found["beside_iterations"]) == (6 * SECOND, 3)
     assert (found["startup_us"], found["startup_turn_us"], found["startup_iterations"]) == (10 * SECOND, 6 * SECOND, 1)
     assert (found["host_us"], found["end_turn_us"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("begins", "seen"), [(90, 1), (10, 3)], ids=["lately", "a minute ago"])
+async def test_the_first_iteration_is_looked_for_more_often(followed: Followed, begins: int, seen: int) -> None:
+    one = await followed.started(0)
+    await followed.turn(one, begins)
+    await followed.iterations(one, begins + 1, begins + 2, quick=True)
+    await followed.iterations(one, begins + 3)
+    found = await followed.row(one)
+    assert (found["startup_iterations"], found["startup_turn_us"]) == (seen, seen * SECOND)
 
 
 async def test_turns_of_one_lane_are_no_company(followed: Followed) -> None:

@@ -72,6 +72,13 @@ def test_a_job_that_was_never_slowed_is_not_lengthened(tmp_path: Path) -> None:
     assert job.iteration_us == (18 + 3) * S // 10, "9 iterations took 18 s, whatever three of them alone say"
 
 
+def test_a_job_whose_iterations_were_all_seen_at_once_counts_as_recorded(tmp_path: Path) -> None:
+    nothing = {"startup_iterations": 10, "startup_turn_us": 21 * S, "alone_us": 0, "alone_iterations": 0}
+    job, notes = only(tmp_path, **nothing)
+    assert (job.startup_us, job.iterations, job.iteration_us) == (3 * S, 10, 21 * S // 10)
+    assert notes == ["device time is that of a job alone: the pace of 0 is known, 1 counts as recorded"]
+
+
 def test_waiting_for_a_processor_is_no_part_of_start_up_and_end(tmp_path: Path) -> None:
     job, _ = only(tmp_path, startup_delay_us=1_500_000, end_delay_us=S)
     assert (job.startup_us, job.end_us, job.iteration_us) == (2_500_000, S, 2 * S)

@@ -24,6 +24,8 @@ from carpool.telemetry.host import usable_cores
 from carpool.telemetry.process_trees import ProcessorTime, processor_time
 
 INTERVAL_S = 0.2
+#: Between looks whether the first iteration of a job has ended, which is worth to be known exactly.
+QUICK_S = 0.02
 
 
 class JobBreakdowns(JobHook):
@@ -119,21 +121,29 @@ class JobBreakdowns(JobHook):
         return None if pid is None else processor_time(pid, monotonic_us())
 
     def work(self) -> Mapping[str, Work]:
-        """Look at the jobs that have computed, several times a second."""
+        """Look at the jobs that have computed, several times a second, and more often at those that warm up."""
         return {"measuring where the time of jobs goes": self._run}
 
     async def _run(self) -> None:
+        now_s = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(INTERVAL_S)
+            due_s = now_s() + INTERVAL_S
+            while now_s() < due_s and any(each.warms_up(monotonic_us()) for each in self._attempts.values()):
+                await asyncio.sleep(QUICK_S)
+                self.look(quick=True)
+            await asyncio.sleep(max(0.0, due_s - now_s()))
             self.look()
 
-    def look(self) -> None:
-        """Look at all jobs that have computed and have a seat."""
+    def look(self, *, quick: bool = False) -> None:
+        """Look at all jobs that have computed and have a seat.  ``quick``: only at those that warm up."""
+        now = monotonic_us()
         for number, attempt in self._attempts.items():
             job = self._jobs.live.get(number)
-            if attempt.host.computed and job is not None and job.seated is not None:
+            wanted = attempt.warms_up(now) if quick else attempt.host.computed
+            if wanted and job is not None and job.seated is not None:
                 self._look(number, attempt)
-                attempt.tick(monotonic_us(), partial(self._read, number))
+                if attempt.boundary_us or not quick:
+                    attempt.tick(monotonic_us(), partial(self._read, number))
 
     # The end
 

@@ -14,6 +14,8 @@ from carpool.telemetry.process_trees import ProcessorTime
 AWAY = frozenset({What.TURN, What.WAITS, What.PAUSE, What.PERSISTENT, What.EPHEMERAL})
 #: How a turn ends that the job has kept until its process ended.
 KEPT = ("left", "ended")
+#: For so long after its first turn an attempt without an iteration counts as warming up.
+WARM_UP_US: Micros = 60_000_000
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Breakdown:
     startup: PaceCounters | None = None
     started: ProcessorTime | None = None  # the reading at that moment
     device: DeviceId = ""
+    first_turn_us: Micros = 0  # when it began
     held_us: Micros = 0  # turn time before its present, or latest, turn
     turn_end_us: Micros = 0
     boundary_us: Micros = 0  # the end of its last iteration
@@ -40,10 +43,15 @@ class Breakdown:
         """The time at which it last computed, as far as that is known."""
         return max(self.boundary_us, self.turn_end_us - self.kept_us)
 
+    def warms_up(self, now: Micros) -> bool:
+        """Whether it has a turn, and its first iteration may end at any moment."""
+        return self.startup is None and What.TURN in self.host.away and now - self.first_turn_us < WARM_UP_US
+
     def turn_begins(self, turn: Fact, read: Read) -> None:
         """Handle that a turn begins; before the first one ``read`` its process."""
         if not self.host.computed:
             self.processor.begin(read())
+            self.first_turn_us = turn.start_us or 0
         self.device, self.kept_us = turn.device, 0
 
     def turn_ends(self, turn: Fact) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from carpool.core.model import Micros
 
 #: Iterations alone from which the pace of a job counts.
-LEAST_ITERATIONS = 3
+LEAST_ITERATIONS = 2
 _TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'breakdowns'"
 _BREAKDOWNS = "SELECT * FROM breakdowns"
 #: An iteration's time as a sum, which is not rounded: turn time, and iterations.
@@ -78,22 +78,28 @@ def _pace(row: sqlite3.Row) -> Pace | None:
 
 
 def _parts(job: sqlite3.Row, row: sqlite3.Row, alone: Pace | None, startup_us: Micros) -> RecordedParts:
-    turn_us = max(1, job["device_us"] - row["end_turn_us"] - row["startup_turn_us"])
-    pace = alone or (turn_us, max(1, job["iterations"] - row["startup_iterations"]))
+    turn_us = max(0, job["device_us"] - row["end_turn_us"] - row["startup_turn_us"])
+    pace = alone or _own_pace(job, row, turn_us)
     warm_up_us = min(row["startup_turn_us"], _takes(pace, row["startup_iterations"]))
     slowed_us = max(0, row["beside_us"] - _takes(alone, row["beside_iterations"])) if alone else 0
     whole = row["startup_us"] is not None
     before_us = (row["startup_us"] if whole else startup_us) + row["startup_turn_us"] - warm_up_us
     return RecordedParts(
-        work_us=max(1, turn_us - slowed_us) + warm_up_us,
+        work_us=max(1, turn_us - slowed_us + warm_up_us),
         startup_us=max(0, before_us - (row["startup_delay_us"] or 0)),
         startup_cpu_us=None if row["startup_cpu_us"] is None else max(0, row["startup_cpu_us"] - warm_up_us),
         host_us=row["host_us"] or 0,
         end_us=max(0, row["end_us"] - (row["end_delay_us"] or 0)),
         end_cpu_us=row["end_cpu_us"],
-        known=alone is not None or not row["beside_us"],
+        known=alone is not None or (row["alone_iterations"] > 0 and not row["beside_iterations"]),
         whole=whole,
     )
+
+
+def _own_pace(job: sqlite3.Row, row: sqlite3.Row, turn_us: Micros) -> Pace:
+    """Return the pace of its later iterations, whatever the company; if it has none, that of its first ones."""
+    later = job["iterations"] - row["startup_iterations"]
+    return (turn_us, later) if later > 0 else (row["startup_turn_us"], max(1, row["startup_iterations"]))
 
 
 def _takes(pace: Pace, iterations: int) -> Micros:
