@@ -30,7 +30,8 @@ class Breakdown:
     pace: PaceTime = field(default_factory=PaceTime)
     processor: ProcessorTimes = field(default_factory=ProcessorTimes)
     startup: PaceCounters | None = None
-    started: ProcessorTime | None = None  # the reading at that moment
+    started: ProcessorTime | None = None  # the reading at that moment, or soon after it
+    start_read: bool = False
     device: DeviceId = ""
     first_turn_us: Micros = 0  # when it began
     held_us: Micros = 0  # turn time before its present, or latest, turn
@@ -69,15 +70,20 @@ class Breakdown:
         if boundary_us > self.boundary_us:
             self.boundary_us = boundary_us
             self.pace.boundary(PaceCounters(words.iterations, self._turn_us(words, boundary_us)))
+            self._warmed_up()
 
     def _turn_us(self, words: SeatWords, boundary_us: Micros) -> Micros:
         """Return the turn time up to the boundary, which is exact if it was in the latest turn."""
         in_turn_us = boundary_us - words.turn_start_us
         return words.held_us if in_turn_us < 0 else self.held_us + in_turn_us
 
+    def _warmed_up(self) -> None:
+        if self.startup is None:
+            self.startup = self.pace.latest
+            self.host.warmed_up()
+
     def tick(self, now: Micros, read: Read) -> None:
         """Read a process that has computed."""
         self.processor.look(self.worked_us, now, read)
-        if self.startup is None and self.boundary_us:
-            self.startup, self.started = self.pace.latest, self.processor.worked
-            self.host.warmed_up()
+        if self.startup is not None and not self.start_read:
+            self.started, self.start_read = self.processor.worked, True
