@@ -25,6 +25,7 @@ PLAIN = BreakdownRow(
     startup_iterations=1,
     startup_cpu_us=5 * S,
     startup_delay_us=0,
+    work_delay_us=0,
     host_us=3 * S,
     end_us=2 * S,
     end_turn_us=2 * S,
@@ -69,7 +70,27 @@ def test_iterations_beside_others_count_as_those_alone(tmp_path: Path) -> None:
 
 def test_a_job_that_was_never_slowed_is_not_lengthened(tmp_path: Path) -> None:
     job, _ = only(tmp_path, alone_us=9 * S, alone_iterations=3, beside_us=9 * S, beside_iterations=6)
-    assert job.iteration_us == (18 + 3) * S // 10, "9 iterations took 18 s, whatever three of them alone say"
+    assert job.iteration_us == 2 * S, "9 iterations took 18 s, whatever three of them alone say"
+
+
+@pytest.mark.parametrize(("delay_s", "each_s"), [(0, 4), (9, 3), (18, 2)])
+def test_waiting_for_a_processor_is_no_work(tmp_path: Path, delay_s: int, each_s: int) -> None:
+    """Also of a job that has always computed beside others."""
+    beside = {"alone_us": 0, "alone_iterations": 0, "beside_us": 36 * S, "beside_iterations": 9}
+    home = journal(
+        tmp_path, [{"device_us": 42 * S}], [PLAIN._replace(startup_turn_us=4 * S, work_delay_us=delay_s * S, **beside)]
+    )
+    (job,), _ = read_journal(home)
+    assert (job.iteration_us, job.startup_us) == (each_s * S, (3 + 4 - each_s) * S)
+
+
+@pytest.mark.parametrize(("delay_s", "later_s"), [(2, 18), (15, 9)])
+def test_the_larger_of_two_reasons_counts(tmp_path: Path, delay_s: int, later_s: int) -> None:
+    """9 iterations took 24 s: 6 s for others by the pace alone, and some for want of a processor."""
+    slowed = {"alone_us": 6 * S, "alone_iterations": 3, "beside_us": 18 * S, "beside_iterations": 6}
+    home = journal(tmp_path, [{"device_us": 29 * S}], [PLAIN._replace(work_delay_us=delay_s * S, **slowed)])
+    (job,), _ = read_journal(home)
+    assert job.iteration_us == later_s * S // 9
 
 
 def test_a_job_whose_iterations_were_all_seen_at_once_counts_as_recorded(tmp_path: Path) -> None:
@@ -97,7 +118,8 @@ def test_a_pace_alone_comes_from_other_runs_of_the_command(tmp_path: Path) -> No
 
 def test_of_jobs_of_an_earlier_carpool_less_is_known(tmp_path: Path) -> None:
     """And of those that an earlier daemon has started."""
-    adopted = PLAIN._replace(job=2, startup_us=None, startup_cpu_us=None, startup_delay_us=None, host_us=None)
+    unknown = dict.fromkeys(("startup_us", "startup_cpu_us", "startup_delay_us", "work_delay_us", "host_us"))
+    adopted = PLAIN._replace(job=2, **unknown)
     jobs, notes = read_journal(journal(tmp_path, [{}, {}], [adopted]))
     assert [(job.duration_us, job.end_us, job.startup_cpu_us) for job in jobs] == [
         (23 * S, 0, None),

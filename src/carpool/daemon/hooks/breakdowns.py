@@ -166,7 +166,7 @@ class JobBreakdowns(JobHook):
 
 def _row(job: JobId, attempt: Breakdown) -> BreakdownRow:
     host, pace, started = attempt.host, attempt.pace, attempt.started if attempt.fresh else None
-    end_us = host.pending_us + attempt.kept_us if host.computed else 0
+    worked, end_us = attempt.processor.worked, host.pending_us + attempt.kept_us if host.computed else 0
     end = attempt.processor.after(attempt.worked_us, end_us)
     return BreakdownRow(
         job=job,
@@ -175,6 +175,7 @@ def _row(job: JobId, attempt: Breakdown) -> BreakdownRow:
         startup_iterations=attempt.startup.iterations if attempt.startup else 0,
         startup_cpu_us=started.cpu_us if started else None,
         startup_delay_us=started.delay_us if started else None,
+        work_delay_us=worked.delay_us - started.delay_us if worked and started else None,
         host_us=host.between_us if attempt.fresh else None,
         end_us=end_us,
         end_turn_us=attempt.kept_us,

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS breakdowns (  -- of the last attempt of jobs that hav
   startup_iterations INTEGER NOT NULL,  -- iterations that had ended when that was seen
   startup_cpu_us INTEGER,      -- processor time of its process until then
   startup_delay_us INTEGER,    -- for which its main thread waited for a processor
+  work_delay_us INTEGER,       -- the same from then on until its last iteration or turn has ended
   host_us INTEGER,             -- on the host between its later turns
   end_us INTEGER NOT NULL,     -- after its last iteration or turn
   end_turn_us INTEGER NOT NULL,  -- of end_us: it still had its turn, which no other job wanted
@@ -38,6 +39,7 @@ class BreakdownRow(NamedTuple):
     startup_iterations: int
     startup_cpu_us: Micros | None
     startup_delay_us: Micros | None
+    work_delay_us: Micros | None
     host_us: Micros | None
     end_us: Micros
     end_turn_us: Micros

@@ -1,8 +1,9 @@
 """The parts of a recorded job as it would take them alone, from its row and the journal's table of breakdowns.
 
 Turn time is not work: beside other jobs each iteration took longer, and the simulator slows it again.  So iterations
-beside others count as long as those alone, of the job itself or of other runs of its command.  Start-up and end count
-without the time for which the process waited for a processor.  What a first turn took beyond an iteration is start-up.
+beside others count as long as those alone, of the job itself or of other runs of its command.  Start-up, iterations and
+end count without the time for which the process waited for a processor.  What a first turn took beyond an iteration is
+start-up.
 """
 
 from __future__ import annotations
@@ -78,14 +79,15 @@ def _pace(row: sqlite3.Row) -> Pace | None:
 
 
 def _parts(job: sqlite3.Row, row: sqlite3.Row, alone: Pace | None, startup_us: Micros) -> RecordedParts:
-    turn_us = max(0, job["device_us"] - row["end_turn_us"] - row["startup_turn_us"])
-    pace = alone or _own_pace(job, row, turn_us)
-    warm_up_us = min(row["startup_turn_us"], _takes(pace, row["startup_iterations"]))
-    slowed_us = max(0, row["beside_us"] - _takes(alone, row["beside_iterations"])) if alone else 0
+    work_us = _later_work_us(job, row, alone)
+    later = job["iterations"] - row["startup_iterations"]
+    first = row["startup_turn_us"], max(1, row["startup_iterations"])
+    pace = (work_us, later) if later > 0 else alone or first
+    warm_up_us = min(first[0], _takes(pace, row["startup_iterations"]))
     whole = row["startup_us"] is not None
     before_us = (row["startup_us"] if whole else startup_us) + row["startup_turn_us"] - warm_up_us
     return RecordedParts(
-        work_us=max(1, turn_us - slowed_us + warm_up_us),
+        work_us=max(1, work_us + warm_up_us),
         startup_us=max(0, before_us - (row["startup_delay_us"] or 0)),
         startup_cpu_us=None if row["startup_cpu_us"] is None else max(0, row["startup_cpu_us"] - warm_up_us),
         host_us=row["host_us"] or 0,
@@ -96,10 +98,12 @@ def _parts(job: sqlite3.Row, row: sqlite3.Row, alone: Pace | None, startup_us: M
     )
 
 
-def _own_pace(job: sqlite3.Row, row: sqlite3.Row, turn_us: Micros) -> Pace:
-    """Return the pace of its later iterations, whatever the company; if it has none, that of its first ones."""
-    later = job["iterations"] - row["startup_iterations"]
-    return (turn_us, later) if later > 0 else (row["startup_turn_us"], max(1, row["startup_iterations"]))
+def _later_work_us(job: sqlite3.Row, row: sqlite3.Row, alone: Pace | None) -> Micros:
+    """Return what its iterations after start-up would take alone: less what others on its device or its cores took."""
+    turn_us: Micros = max(0, job["device_us"] - row["end_turn_us"] - row["startup_turn_us"])
+    slowed_us = max(0, row["beside_us"] - _takes(alone, row["beside_iterations"])) if alone else 0
+    delay_us: Micros = row["work_delay_us"] or 0
+    return max(0, turn_us - max(slowed_us, delay_us))
 
 
 def _takes(pace: Pace, iterations: int) -> Micros:
