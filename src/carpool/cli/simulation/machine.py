@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.cli.base.options_common import Parsed
+from carpool.cli.base.options_common import Parsed, plural
 from carpool.cli.simulation.choices import MICROS, in_lanes
 from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.source import journal_path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CALIBRATED, NONE = "calibrated", "none"
 SLOWDOWN = "concurrent"  # the default of --slowdown
-NOT_MODELLED = "no host is modelled: run `carpool calibrate`"
+ASSUMED = "taken as the journal's, none slowed by another; to measure them: `carpool calibrate` (or --cores)"
 
 
 def _cores(text: str) -> Cores | str:
@@ -45,7 +45,8 @@ def with_machine_options(function: Callable[..., Any]) -> Callable[..., Any]:
         type=Parsed("cores", _cores),
         metavar="C[:S2,S3,...]",
         help="Cores of the machine, alone or with what 2, 3 ... busy jobs get done on them, as in 2:1.8; calibrated: as"
-        " `carpool calibrate` has measured; or none.  [default: calibrated with --from-journal, else none]",
+        " `carpool calibrate` has measured; or none.  [default: with --from-journal as calibrated, or those of this"
+        " machine; else none]",
     )(function)
 
 
@@ -113,13 +114,27 @@ def _calibrated(wanted: Wanted, home: Path) -> Cores | None:
         raise Problem(Exit.FAILED, "calibration", str(error), "or choose the cores: --cores") from error
     if found is None and wanted.cores is not None:
         raise Problem(Exit.NOT_FOUND, "calibration", f"{directory} has no calibration", "run `carpool calibrate`")
-    if found is None:
-        print(NOT_MODELLED, file=sys.stderr)
-    return found
+    return found or _assumed(wanted)
+
+
+def _assumed(wanted: Wanted) -> Cores | None:
+    """Return the cores of this machine; None: an option says already what slows jobs."""
+    from carpool.sim.model.cores import parse_cores
+    from carpool.telemetry.host import usable_cores
+
+    if _slowdown_given(wanted):
+        return None
+    count = usable_cores()
+    print(f"host: {plural(count, 'core')} of this machine, {ASSUMED}", file=sys.stderr)
+    return parse_cores(str(count))
 
 
 def _check_slowdown(wanted: Wanted, on_cores: bool) -> None:
     """Check that jobs that all compute on cores have no second model of what slows them.  Raises UsageError."""
-    if on_cores and (wanted.slowdown != SLOWDOWN or wanted.interference_ppm):
+    if on_cores and _slowdown_given(wanted):
         text = "jobs on host devices are slowed by the cores of the machine; leave --slowdown and --interference out"
         raise click.UsageError(f"{text}, or add --cores none.")
+
+
+def _slowdown_given(wanted: Wanted) -> bool:
+    return wanted.slowdown != SLOWDOWN or wanted.interference_ppm != 0

@@ -90,19 +90,24 @@ def test_jobs_of_a_journal_compute_on_the_calibrated_cores_if_their_devices_were
     capsys: pytest.CaptureFixture[str], journal: Path
 ) -> None:
     arguments = ["--from-journal", journal, *LANES[1:]]
-    assert figures(capsys, *arguments)["makespan_s"] == 3
     calibrate(journal)
     assert figures(capsys, *arguments)["makespan_s"] == 5
     assert figures(capsys, *arguments, "--cores", "none")["makespan_s"] == 3
     assert figures(capsys, *arguments, "--cores", "calibrated")["makespan_s"] == 5
 
 
-def test_without_a_calibration_a_journal_says_so(capsys: pytest.CaptureFixture[str], journal: Path) -> None:
+def test_without_a_calibration_the_cores_of_this_machine_are_taken(
+    capsys: pytest.CaptureFixture[str], journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cores, makespan in (({0, 3}, 4.5), ({0, 1, 3}, 3)):  # three seconds of three jobs
+        monkeypatch.setattr("os.sched_getaffinity", lambda process, cores=cores: cores)
+        found = figures(capsys, "--from-journal", journal, *LANES[1:])
+        assert (found["makespan_s"], found["host"]["cores"]) == (pytest.approx(makespan, rel=1e-5), len(cores))
     assert main(["simulate", "--from-journal", str(journal)]) == 0
     said = capsys.readouterr()
-    assert "no host is modelled: run `carpool calibrate`" in said.err and "host:" not in said.out
+    assert "host: 3 cores of this machine" in said.err and "`carpool calibrate`" in said.err
     assert main(["simulate", "--from-journal", str(journal), "--cores", "none"]) == 0
-    assert "no host is modelled" not in capsys.readouterr().err
+    assert "cores of this machine" not in capsys.readouterr().err
 
 
 def test_a_trace_may_be_simulated_on_the_cores_of_a_daemons_machine(
