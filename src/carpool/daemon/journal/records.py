@@ -95,6 +95,7 @@ USE, CONTROL = "use:", "control:"
 #: Before a command's key, in `meta`: the job, a run of the command, that ended when the driver suspended it.
 UNSUSPENDABLE = "unsuspendable:"
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
+_STARTING = "UPDATE placements SET devices = ? WHERE job = ?"
 _LEFT = "UPDATE placements SET devices = '[]' WHERE job = ?"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _RAN = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)"
@@ -168,8 +169,14 @@ class JournalStore:
 
     def placed(self, job: JobRecord, decision: Placement | None) -> None:
         """Record where a job was placed, and on what that decision was based."""
-        devices = msgspec.json.encode([job.device, *job.other_devices]).decode()
-        self._journal.owe(_PLACED, [(job.id, devices, msgspec.json.encode(decision).decode())])
+        self._journal.owe(_PLACED, [(job.id, _devices(job), msgspec.json.encode(decision).decode())])
+
+    def starting(self, job: JobRecord) -> asyncio.Future[None]:
+        """Record where the job's process is about to start; done when that is on the disk.
+
+        What was recorded when the job was placed may be gone: the end of the attempt before is recorded after it.
+        """
+        return self._journal.durable(_STARTING, (_devices(job), job.id))
 
     def used(self, job: JobRecord) -> None:
         """Record how the job's present attempt has used its device so far."""
@@ -316,3 +323,7 @@ def read_placement(path: Path, job: JobId) -> bytes | None:
     with read_only(path) as connection:
         row = connection.execute("SELECT decision FROM placements WHERE job = ?", (job,)).fetchone()
     return None if row is None or row[0] == "null" else row[0].encode()
+
+
+def _devices(job: JobRecord) -> str:
+    return msgspec.json.encode([job.device, *job.other_devices]).decode()

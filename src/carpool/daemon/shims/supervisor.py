@@ -285,7 +285,19 @@ class Processes:
         if refused and not start.is_over():
             self._ends.heard(start.job, StartFailed(start.job.id, refused))
         else:
+            self._record(start, process, session)
+
+    def _record(self, start: JobStart, process: Process, session: Session) -> None:
+        """Send the start once it is on the disk where the process will run: the next daemon has to know."""
+        self._store.starting(start.job).add_done_callback(partial(self._recorded, start, process, session))
+
+    def _recorded(self, start: JobStart, process: Process, session: Session, done: asyncio.Future[None]) -> None:
+        error = done.exception()
+        if error is None or start.is_over():
             self._tell_start(start, process, session)
+        else:
+            log.error("job %d cannot be started yet: %s", start.job.id, error, extra=caused_by(start.job.owner))
+            asyncio.get_running_loop().call_later(RETRY_S, self._record, start, process, session)
 
     def _is_over(self, job: JobRecord, session: Session) -> bool:
         return session.closed or self._jobs.live.get(job.id) is not job
