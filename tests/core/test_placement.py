@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -178,6 +179,16 @@ def test_among_equals_the_device_with_fewer_newcomers_comes_first() -> None:
     scenario.at(3_000)
     assert scenario.machine.view().devices["a"].warming == (1, 3)
     assert places(scenario, 1, first=6) == "a"
+
+
+@pytest.mark.parametrize("use", [lambda scene: scene.want(1), lambda scene: scene.ask(1, P, 10)])
+def test_a_job_that_has_used_its_device_is_not_looked_at_later(use: Callable[[Scenario], object]) -> None:
+    """Each look is an event of its own: on a device with nothing else to do nothing is planned any more."""
+    scenario = scene(1000)
+    scenario.start(1)
+    assert scenario.machine.next_timer() == Settings().warm_timeout_us
+    use(scenario)
+    assert scenario.machine.next_timer() is None
 
 
 @pytest.mark.parametrize("leaves", [False, True])

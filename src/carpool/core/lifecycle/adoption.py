@@ -73,7 +73,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
         keep(state, job, event.granted.persistent)
     if not job.used_device:
         warmup.begin(state, device, job)
-    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+        state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     if job.phase is JobPhase.RUNNING and not event.over:
         limits.begin(state, job, event.started_us + event.paused_us)
     if job.phase is JobPhase.STOPPING:

@@ -29,9 +29,8 @@ def requested(state: State, job: Job, event: MemoryRequested) -> None:
     """Answer a request for memory, or let the job wait for it."""
     device, kind, total = state.device_of(job), event.memory_class, event.total
     assert device is not None
-    job.denied, job.refused = 0, None
-    job.used_device = True
-    job.grew_at_us = job.attained_us
+    job.set(denied=0, refused=None, grew_at_us=job.attained_us)
+    warmup.seen_using(state, job)
     held = join(job.stored, job.limit)
     if not event.packs and not job.offloaded and total <= of_class(held, kind):
         state.emit(GrantMemory(job.id, job.limit, kind))  # granted meanwhile

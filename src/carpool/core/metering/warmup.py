@@ -41,6 +41,13 @@ def loaded(state: State, device: Device, job: Job) -> None:
         state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
 
 
+def seen_using(state: State, job: Job) -> None:
+    """Record that the job has asked for memory or for a turn: its timer (`detach.never_came`) has no purpose now."""
+    if not job.used_device:
+        job.used_device = True
+        state.timers.cancel(("warm", job.id))
+
+
 def used(state: State, device: Device, job: Job) -> None:
     """Record that the job uses the device: its warm-up, or only its window, ends."""
     if job.id not in device.warming_up or job.warming_up:

@@ -131,7 +131,7 @@ def note_pause(state: State, lane: Lane, job: Job) -> None:
 
 def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Let a job that wanted nothing wait for a turn, or tell it that it can never have the turn that it wants."""
-    job.used_device = True
+    warmup.seen_using(state, job)
     if not order.accept_demand(state, job, demand):
         return
     level(state, job)
@@ -142,7 +142,7 @@ def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) 
 
 def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Update the want of a job that waits: it may want another turn, more urgently, or an impossible one now."""
-    job.used_device = True
+    warmup.seen_using(state, job)
     if not order.accept_demand(state, job, demand):
         _stop_waiting(state, job)
         return
@@ -166,7 +166,8 @@ def _queue_up(state: State, job: Job) -> None:
 
 def _want_another(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Record that the holder will want another turn; if it has paused, that it wants to go on."""
-    job.set(used_device=True, turn=Holding(NextTurn(job.turn.urgent or urgent, demand)))
+    warmup.seen_using(state, job)
+    job.turn = Holding(NextTurn(job.turn.urgent or urgent, demand))
     if urgent:
         state.touch_device(job.device)
 
@@ -312,6 +313,7 @@ def refresh(state: State, lane: Lane) -> None:
     assert lane.holder is not None
     holder = state.jobs[lane.holder]
     if _undisturbed(state, lane, holder):
+        state.dirty_lanes.pop(lane.id, None)  # touched by the grant; a second look would find the same
         return
     best = state.jobs[lane.queue[0][-1]] if lane.queue else None
     successor = best.id if best is not None and ready(best) and may_start(state, best) else None
