@@ -28,8 +28,7 @@ def take_back(state: State, device: Device, job: Job) -> None:
 
 def attached(state: State, job: Job) -> None:
     """Record that a process of the job has attached.  The counters of each further process start from zero."""
-    job.attached, job.was_attached, job.idle_since_us = True, True, state.now
-    job.usage = type(job.usage)()
+    job.set(attached=True, was_attached=True, idle_since_us=state.now, usage=type(job.usage)())
     co_runners.comes(state, job)
     device = state.device_of(job)
     if device is None:

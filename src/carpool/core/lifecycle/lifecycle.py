@@ -260,8 +260,7 @@ class Lifecycle:
         _forget(self._state, job)
 
     def _forget_timers(self, job: Job) -> None:
-        for kind in (PAUSE, BEGIN, KILL, *limits.KINDS):
-            self._state.timers.cancel((kind, job.id))
+        self._state.timers.cancel_each((PAUSE, BEGIN, KILL, *limits.KINDS), job.id)
 
     def _tell_dependents(self, job: Job) -> None:
         for number in self._state.dependents.pop(job.id, ()):

@@ -26,8 +26,7 @@ def begin(state: State, job: Job, since_us: Micros) -> None:
 
 def arm(state: State, job: Job) -> None:
     """Set the timers anew, after the job has begun to run or its limits have changed."""
-    for kind in KINDS:
-        state.timers.cancel((kind, job.id))
+    state.timers.cancel_each(KINDS, job.id)
     due_us = _due_us(job)
     if due_us is None:
         return
@@ -70,8 +69,7 @@ def go_on(state: State, job: Job) -> None:
 def forget(state: State, job: Job) -> None:
     """Cancel the timers of an attempt that is over, or is being stopped."""
     job.timed_from_us = None
-    for kind in KINDS:
-        state.timers.cancel((kind, job.id))
+    state.timers.cancel_each(KINDS, job.id)
 
 
 def warn(state: State, job: Job) -> None:

@@ -260,8 +260,7 @@ def leave(state: State, job: Job) -> None:
     device = state.devices[lane.device]
     device.lane_bytes -= lane.size
     device.lanes.discard(lane.id)
-    for kind in LANE_TIMERS:
-        state.timers.cancel((kind, lane.id))
+    state.timers.cancel_each(LANE_TIMERS, lane.id)
     del state.lanes[lane.id]
     state.dirty_lanes.pop(lane.id, None)
     state.emit(CloseLane(lane.id))

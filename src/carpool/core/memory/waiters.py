@@ -41,8 +41,7 @@ class Room:
 def serve(state: State, device: Device) -> None:
     """Answer the waiters that can be answered, make room for the rest, and break a deadlock if nothing moves."""
     if at_ease(state, device):
-        for kind in ("retry", "deadlock"):
-            state.timers.cancel((kind, device.spec.id))
+        state.timers.cancel_each(("retry", "deadlock"), device.spec.id)
         return
     before, device.short = device.short, None
     earlier = set(device.waiters)

@@ -24,8 +24,8 @@ def job_view(state: State, job: Job) -> JobView:
     if job.cached is not None and job.cached_us in (FOR_GOOD, state.now):
         return job.cached
     made = _make(state, job) if job.cached is None else _moved(state, job, job.cached)
-    job.cached = made
-    job.cached_us = state.now if made.holder or made.devices else FOR_GOOD
+    # Straight into the dictionary: neither drops the view, nor concerns the device.
+    job.__dict__.update(cached=made, cached_us=state.now if made.holder or made.devices else FOR_GOOD)
     return made
 
 

@@ -50,6 +50,11 @@ class Timers:
         """Forget a timer; one that is not set is not an error."""
         self._live.pop(key, None)
 
+    def cancel_each(self, kinds: Iterable[str], subject: Hashable) -> None:
+        """Forget the timers of these kinds about one subject."""
+        for kind in kinds:
+            self._live.pop((kind, subject), None)
+
     def when(self, key: TimerKey) -> Micros | None:
         """Return when the timer is due; None if it is not set."""
         present = self._live.get(key)

@@ -238,8 +238,7 @@ def _clear(state: State, lane: Lane) -> None:
     lane.waiter, lane.reclaimed, lane.watch_us = None, False, None
     if lane.preempt.state is not PreemptState.NONE:
         end_preemption(state, lane)
-    state.timers.cancel(("yield", lane.id))
-    state.timers.cancel(("forced", lane.id))
+    state.timers.cancel_each(("yield", "forced"), lane.id)
     state.touch_lane(lane.id)
 
 

@@ -69,7 +69,7 @@ class WaitingOrder:
         """Find the first waiting job that needs no more than ``fitting`` devices; None: there is none."""
         best = None
         for gang, heap in self._heaps.items():
-            if gang <= fitting and (head := self._head(heap)) is not None and (best is None or head[0] < best[0]):
+            if heap and gang <= fitting and (head := self._head(heap)) and (best is None or head[0] < best[0]):
                 best = head
         return best
 
