@@ -13,7 +13,7 @@ from carpool.core import events
 from carpool.core.commands import DenyMemory, GrantMemory, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceSpec, JobPhase, Load, Memory, Oversubscribe, Settings, Usage
-from carpool.core.placement import queue
+from carpool.core.placement import candidates, queue
 from carpool.core.policies.placement import BasePlacement, Key, available_placements, load_placement, register_placement
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.core.state.state import State
@@ -250,6 +250,19 @@ def test_of_many_devices_the_first_are_written_down_and_the_chosen_one() -> None
     scenario.submit(2, estimate=estimate(600, 0))
     waits = scenario.machine.placement(2)
     assert waits is not None and len(waits.rows) == 11, "of a job that waits, all"
+
+
+def test_of_very_many_devices_some_are_looked_at_and_the_willing_ones_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "LOOKED_AT", 4)
+    monkeypatch.setattr(candidates, "RECORDED", 3)
+    scenario = scene(1000, 1000, 1000, 1000, 1000, placement="first-fit")
+    assert places(scenario, 10, 10, 10, 10, 10) == "abcde"
+    for device in "ab":
+        scenario.send(events.DeviceLoad(device, BUSY))
+    made = only(scenario.submit(6, estimate=estimate(600, 0)), StartJob).decision
+    assert [(row.device, row.chosen) for row in made.rows] == [("c", True), ("d", False), ("a", False)]
 
 
 def test_for_a_job_that_waits_the_present_is_told_and_asking_changes_nothing() -> None:

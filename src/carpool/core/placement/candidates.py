@@ -102,7 +102,13 @@ def _best(state: State, job: Job) -> list[Device]:
         return candidates(state, job)[:RECORDED]
     order = device_order(state, job)
     able = (device for device in chain(order.idle(), order.in_use()) if may_use(device, job.requirements))
-    return sorted(islice(able, LOOKED_AT), key=lambda device: reluctant(state, job, device))[:RECORDED]
+    first: list[Device] = []
+    last: list[Device] = []
+    for device in islice(able, LOOKED_AT):
+        (last if reluctant(state, job, device) else first).append(device)
+        if len(first) == RECORDED:
+            break
+    return (first + last)[:RECORDED]
 
 
 def device_order(state: State, job: Job) -> DeviceOrder:

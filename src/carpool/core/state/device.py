@@ -248,8 +248,8 @@ class Device:
 
     @property
     def free(self) -> int:
-        """Bytes that can be reserved at once."""
-        return max(0, self.headroom)
+        """Bytes that can be reserved at once: the headroom, worked out here because it is asked for most often."""
+        return max(0, self.usable - self.persistent - self.lane_bytes - self.weights_kept)
 
     @property
     def shortfall(self) -> int:
