@@ -22,12 +22,12 @@ JOBS = 400
 MOST_MORE = 1.10
 #: Calls for each job: ways of sharing, policy and devices.  A later Python may do with fewer calls.
 CALLS = {
-    ("devices", "fifo", 8): 193,
-    ("lanes", "fifo", 8): 1234,
-    ("lanes", "fair", 8): 1615,
-    ("lanes", "fifo", 800): 1364,
-    ("devices", "srtf", 8): 389,
-    ("devices", "srtf", 800): 399,
+    ("devices", "fifo", 8): 181,
+    ("lanes", "fifo", 8): 1162,
+    ("lanes", "fair", 8): 1536,
+    ("lanes", "fifo", 800): 1298,
+    ("devices", "srtf", 8): 358,
+    ("devices", "srtf", 800): 381,
 }
 
 
