@@ -161,7 +161,7 @@ async def test_lanes(policy: str, mode: Oversubscribe, count: int, tmp_path: Pat
     options = Options(2, settings, 4 * GIB, retries=1, switch_cost_us=2000, oversubscribe=mode)
     entries = await agree(lane_jobs(1, count), options, tmp_path)
     kinds = {kind for _, kind, _ in entries}
-    assert {"TurnPassed", "Tick", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
+    assert {"TurnPassed", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
     if mode is Oversubscribe.OFF:
         assert ("RequestYield" in kinds) == (policy != "sjf"), "it takes nothing away"
     else:
