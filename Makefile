@@ -262,8 +262,8 @@ wheel: $(RELEASE)/.stamp  ## the wheel of this checkout for every Linux since gl
 release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and signature in dist/TAG; uploads nothing
 	$(RELEASE)/bin/python -m tools.release $(TAG) --key $(KEY)
 
-k8s-stubs: setup  ## write the modules of the kubelet's API anew, after a change of their .proto
-	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/carpool/kubernetes/v1beta1/deviceplugin.proto
+k8s-stubs: setup  ## write the modules of the kubelet's APIs anew, after a change of their .proto
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src $$(find src/carpool/kubernetes -name '*.proto')
 
 vendor:  ## files of other projects for the dashboard, from npm anew (needs npm); tests check their hashes
 	$(PYTHON) tools/release/vendor.py

@@ -12,6 +12,8 @@ NAMES_THAT_ARE_SENT = (
     "core/commands.py",
     "core/events.py",
     "devices/cuda/messages.py",
+    "kubernetes/dra/v1/dra_pb2_grpc.py",
+    "kubernetes/dra/v1/registration_pb2_grpc.py",
     "kubernetes/v1beta1/deviceplugin_pb2_grpc.py",
     "protocol/estimates.py",
     "protocol/session.py",

@@ -79,7 +79,7 @@ FOLDERS = {
     "faults": Folder("test", "daemon", 6, 1),
     "fuzz": Folder("test", "daemon", 1, 1),
     "gpu_check": Folder("test", "gpu", 26, 19),
-    "kubernetes": Folder("test", "elsewhere", 6, 4),
+    "kubernetes": Folder("test", "elsewhere", 14, 10),
     "telemetry": Folder("check", "core", 4, 4),
     "timeline": Folder("check", "core", 4, 4),
     "mutations": Folder("test", "gpu", 1, 1),

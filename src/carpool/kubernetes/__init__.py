@@ -1,5 +1,6 @@
-"""The device plugin for Kubernetes: devices of a daemon as shares that the kubelet gives to containers.
+"""Devices of a daemon for Kubernetes: shares that the device plugin gives to containers, and `dra`, the DRA driver.
 
-Only code for the kubelet's API belongs here; ``v1beta1`` is that API, generated.  The package needs grpcio (the extra
-``k8s``), so only `carpool k8s` imports it.  May import the protocol and the core's values.
+Only code for the APIs of the kubelet and the API server belongs here; ``v1beta1`` is the device plugin's, generated.
+The package needs grpcio (the extra ``k8s``), so only `carpool k8s` imports it.  May import the protocol, the options of
+jobs and the core's values.
 """

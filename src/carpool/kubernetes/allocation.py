@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2 as api
+from carpool.protocol.session import JoinOptions
 
 #: Separates a device's id, which does not contain it, from the number of the share.
 BETWEEN = "::"
@@ -94,8 +95,8 @@ class Given(NamedTuple):
     gpu: str
 
 
-#: By the id of a device: the needs of a container whose processes join and use the device.
-NeedsOf = Callable[[str], Given]
+#: By the options with which its processes join, a device among them: the needs of a container.
+NeedsOf = Callable[[JoinOptions], Given]
 
 
 def answer(given: Given, access: GpuAccess, driver: Path = DRIVER) -> api.ContainerAllocateResponse:

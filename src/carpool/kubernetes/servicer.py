@@ -18,6 +18,7 @@ from carpool.kubernetes.v1beta1 import deviceplugin_pb2 as api
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2_grpc as services
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.session import JoinOptions
 
 log = logging.getLogger(__name__)
 #: A daemon that does not answer for so long counts as down.
@@ -153,7 +154,7 @@ class DevicePlugin(services.DevicePluginServicer):
         device = device_of(shares)
         if device not in self._shared.inventory.devices() or set(shares) - {*share_ids(device, self._shared.shares)}:
             raise NoShare(f"there is no share {', '.join(shares)}")
-        return answer(self._shared.needs_of(device), self._shared.access)
+        return answer(self._shared.needs_of(JoinOptions(device=device)), self._shared.access)
 
 
 def _or_abort(context: Any, made: Callable[[Sequence[str]], T], shares: Sequence[str]) -> T:
