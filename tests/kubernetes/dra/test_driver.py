@@ -132,10 +132,10 @@ def test_a_new_driver_answers_from_the_files_and_removes_what_is_stale(
     (dra_node.cdi / "carpool.dev-claim_uid-torn.json").write_text("{")
     for name in ("carpool.dev-claim_uid-b.draft", "nvidia.com-gpu.json", "carpool.dev-claims.yaml"):
         (dra_node.cdi / name).touch()
-    dra_node.agent()._claims.remove_stale()
-    assert {path.name for path in dra_node.cdi.iterdir()} == {A, "nvidia.com-gpu.json", "carpool.dev-claims.yaml"}
     dra_node.needed.clear()
     dra_node.start()
+    dra_node.agent()._claims.remove_stale()
+    assert {path.name for path in dra_node.cdi.iterdir()} == {A, "nvidia.com-gpu.json", "carpool.dev-claims.yaml"}
     assert dra_node.kubelet.prepare(claims[0])["uid-a"] == before["uid-a"]
     assert dra_node.needed == []
 

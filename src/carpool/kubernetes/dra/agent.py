@@ -39,7 +39,7 @@ class DraAgent:
 
     def __init__(self, kubelet: Path, home: Path, shares: int, means: Means) -> None:
         self._own, self._registry = kubelet / "plugins" / DRIVER, kubelet / "plugins_registry"
-        self._home, self._claims = home, Claims(means)
+        self._home, self._cdi, self._claims = home, means.cdi, Claims(means)
         self._of_api, self._of_daemon = Troubles(), Troubles()
         self._publisher = SlicePublisher(means.api_server, means.node, shares, self._devices)
         self._cleaned = float("-inf")
@@ -48,8 +48,12 @@ class DraAgent:
         """Serve until ``stopped``.  Raises TwoDrivers, OSError, RuntimeError where a socket cannot be made."""
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
         endpoint = self._own / "dra.sock"
+        with _only_one(self._own / "lock"):
+            self._cdi.clean()
+            self._serve(endpoint, stopped)
+
+    def _serve(self, endpoint: Path, stopped: threading.Event) -> None:
         with (
-            _only_one(self._own / "lock"),
             _served(endpoint, DraServicer(self._claims).add_to),
             _served(self._registry / f"{DRIVER}-reg.sock", lambda server: _add_registration(server, endpoint)),
         ):

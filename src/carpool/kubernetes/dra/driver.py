@@ -56,8 +56,6 @@ class Claims:
 
     def remove_stale(self) -> None:
         """Remove CDI files of claims that this node does not have any more.  Raises ApiServerError, OSError."""
-        with self._lock:
-            self._means.cdi.clean()
         for record in list(self._means.cdi.records()):
             with self._lock:
                 if self._is_stale(record):
