@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -79,3 +80,19 @@ def test_a_write_that_takes_a_part_only_is_completed(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "write", lambda fd, data: whole(fd, data[:5]))
     _write_file(str(tmp_path), "exit.json", b'{"code": 3, "signal": null}')
     assert (tmp_path / "exit.json").read_bytes() == b'{"code": 3, "signal": null}'
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+def test_a_signal_reaches_the_job_when_processes_cannot_be_listed(
+    shim: Shim, monkeypatch: pytest.MonkeyPatch, foreground: bool
+) -> None:
+    def refuse(_path: str) -> list[str]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    shim._child = os.posix_spawn("/bin/sleep", ["sleep", "600"], {}, setpgroup=0)
+    shim._in_our_group = foreground
+    monkeypatch.setattr(os, "listdir", refuse)
+    shim._pass_on(signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(shim._child, 0)[1]) == -signal.SIGKILL
+    shim._status = 0
+    shim._pass_on(signal.SIGKILL)  # the number may be another process's now

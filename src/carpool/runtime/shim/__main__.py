@@ -301,7 +301,18 @@ class Shim:
             end: dict[str, object] = {"code": None, "signal": number}
             self._finish(end, {"type": "exited", **end})
             return
-        signal_all(number, self._leader(), self._spare)
+        self._signal_all(number, self._child)
+
+    def _signal_all(self, number: int, child: int) -> None:
+        """Signal the job; where /proc cannot be listed (no descriptor is left), its main process and that one's group.
+
+        Until the main process has been waited for, its number is no other's.
+        """
+        try:
+            signal_all(number, self._leader(), self._spare)
+        except OSError:
+            if self._status is None:
+                (os.killpg if self._leader() else os.kill)(child, number)
 
     def _catch_signals(self) -> dict[int, object]:
         numbers = (*FORWARDED, signal.SIGINT, signal.SIGCHLD)
@@ -323,7 +334,7 @@ class Shim:
                 if self._foreground:
                     raise JobRefused("interrupted before the job started")
             elif number in FORWARDED or (number == signal.SIGINT and not _from_terminal()):
-                signal_all(number, self._leader(), self._spare)
+                self._signal_all(number, self._child)
 
 
 def _write_file(directory: str, name: str, data: bytes) -> None:
