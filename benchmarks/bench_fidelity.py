@@ -11,20 +11,21 @@ from __future__ import annotations
 import csv
 import os
 import shutil
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 
-from benchmarks.figures import Figure, Skipped, measured_once, rounds_of
+from benchmarks.figures import Figure, measured_once, rounds_of
+from benchmarks.five_policies.results import Round
 from benchmarks.five_policies.shared import run_shared
 from carpool.core.model import MIB
-from tools.demo.running import JobFailed
+from carpool.core.units import SECOND_US
+from carpool.protocol.paths import Home
+from carpool.sim.results.comparison import ComparedJob, Comparison
 
 #: Policy and number of devices, by the name of the run.
 RUNS_OF = {
@@ -39,47 +40,48 @@ OTHER = {name: "fair" if name == "fifo" else "fifo" for name in RUNS_OF}
 CAPACITY_MIB = 192
 ROUNDS = 5
 SCALE = 2.5  # of the demo's lengths
-HIGH = 0.95  # of all errors of a kind, the quantile that stands for the bad ones
 
-Times = Mapping[int, float]  # completion time in seconds, by number of the job
-Errors = Sequence[float]  # shares of the live time
+Times = Sequence[float]  # completion times in seconds, in the order of submission
+LiveRound = dict[str, Times]  # by the name of the run
 
 
 def run(quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="cp-fidelity-") as name:
         directory = Path(name)
-        calibration = _calibration(directory)
-        rounds = [directory / str(number) for number in range(1 if quick else rounds_of(ROUNDS))]
-        for each in rounds:
-            _live_round(each, calibration, 0.3 if quick else SCALE)
-        return [figure for name in RUNS_OF for figure in _figures(rounds, name)]
+        calibration = _calibration(directory / "calibrated")
+        places = [directory / str(number) for number in range(1 if quick else rounds_of(ROUNDS))]
+        rounds = [_live_round(place, calibration, 0.3 if quick else SCALE) for place in places]
+        return [figure for name in RUNS_OF for figure in _figures(name, places, rounds)]
 
 
-def _calibration(directory: Path) -> Path:
-    home = directory / "calibrated"
+def _calibration(home: Path) -> Path:
     home.mkdir()
     print(_carpool("calibrate", "--home", str(home)), flush=True)
-    return home / "calibration.json"
+    return Home(home).calibration
 
 
-def _live_round(directory: Path, calibration: Path, scale: float) -> None:
+def _live_round(directory: Path, calibration: Path, scale: float) -> LiveRound:
+    found: LiveRound = {}
     for name, (policy, devices) in RUNS_OF.items():
         place = directory / name
         place.mkdir(parents=True)
-        try:
-            run_shared(place, policy, CAPACITY_MIB * MIB, scale, lambda text: None, devices)
-        except JobFailed as error:
-            raise Skipped(str(error)) from error
+        ran = run_shared(place, policy, CAPACITY_MIB * MIB, scale, lambda text: None, devices)
         shutil.copy(calibration, place / "home")
-        print(f"{place.name}: {statistics.mean(_live(place).values()):.1f} s", flush=True)
+        print(f"{name}: {ran.mean_jct_s:.1f} s", flush=True)
+        found[name] = _times(ran)
+    return found
 
 
-def _figures(rounds: Sequence[Path], name: str) -> Iterator[Figure]:
+def _times(ran: Round) -> Times:
+    return [job.completion_s for job in ran.jobs]
+
+
+def _figures(name: str, places: Sequence[Path], rounds: Sequence[LiveRound]) -> Iterator[Figure]:
     """Yield the errors of the predictions of a run, job by job and in the mean, and the floor."""
-    live = [_live(each / name) for each in rounds]
+    live = [each[name] for each in rounds]
     kinds = {f"predicted from the journal of {OTHER[name]}": OTHER[name], "predicted from its own journal": name}
     for kind, source in kinds.items():
-        found = [_predicted(each, source, name) for each in rounds]
+        found = [_predicted(place / source / "home", name) for place in places]
         yield from _errors(f"{name}, {kind}", zip(found, live, strict=True))
     if len(live) > 1:
         yield from _errors(f"{name}, another live run", permutations(live, 2))
@@ -87,34 +89,33 @@ def _figures(rounds: Sequence[Path], name: str) -> Iterator[Figure]:
 
 def _errors(name: str, pairs: Iterable[tuple[Times, Times]]) -> Iterator[Figure]:
     """Yield three figures about pairs of what is said and what was."""
-    pairs = list(pairs)
-    jobs = sorted(abs(said[job] - was[job]) / was[job] for said, was in pairs for job in was)
-    ratios = [statistics.mean(said.values()) / statistics.mean(was.values()) for said, was in pairs]
-    about = {"jobs": len(jobs), "live_mean_s": statistics.median(statistics.mean(was.values()) for _, was in pairs)}
-    high = jobs[round(HIGH * (len(jobs) - 1))]
+    compared = [_compared(said, was) for said, was in pairs]
+    jobs = Comparison([job for each in compared for job in each.jobs])
+    ratios = [each.predicted_mean_s / each.real_mean_s for each in compared]
+    about = {"jobs": len(jobs.jobs), "live_mean_s": statistics.median(each.real_mean_s for each in compared)}
     means = {"mean_ratio": statistics.median(ratios), "mean_ratio_low": min(ratios), "mean_ratio_high": max(ratios)}
-    yield measured_once("fidelity", f"{name}: error per job, median", "share", statistics.median(jobs), **about)
-    yield measured_once("fidelity", f"{name}: error per job, p95", "share", high, **about)
-    off = statistics.median(abs(ratio - 1) for ratio in ratios)
+    yield measured_once("fidelity", f"{name}: error per job, median", "share", jobs.error(50), **about)
+    yield measured_once("fidelity", f"{name}: error per job, p95", "share", jobs.error(95), **about)
+    off = statistics.median(each.mean_error for each in compared)
     yield measured_once("fidelity", f"{name}: error of the mean, median", "share", off, **means)
 
 
-def _live(place: Path) -> Times:
-    with closing(sqlite3.connect(place / "home" / "journal.sqlite")) as connection:
-        rows = connection.execute("SELECT id, submitted_us, ended_us FROM jobs ORDER BY id").fetchall()
-    return {job: (ended - submitted) / 1e6 for job, submitted, ended in rows}
+def _compared(said: Times, was: Times) -> Comparison:
+    pairs = ((round(time * SECOND_US) for time in pair) for pair in zip(was, said, strict=True))
+    return Comparison([ComparedJob(str(number), "", *pair) for number, pair in enumerate(pairs, 1)])
 
 
-def _predicted(directory: Path, source: str, name: str) -> Times:
-    """Return what the simulator says of the run ``name`` by the journal of the run ``source`` of the same round."""
+def _predicted(journal: Path, name: str) -> Times:
+    """Return what the simulator says of the run ``name`` by a journal of the same round."""
     policy, devices = RUNS_OF[name]
     with tempfile.TemporaryDirectory() as scratch:
         table = Path(scratch) / "jobs.csv"
-        asked = ["--from-journal", str(directory / source / "home"), "--policy", policy, "--devices", str(devices)]
+        asked = ["--from-journal", str(journal), "--policy", policy, "--devices", str(devices)]
         asked += ["--device-memory", f"{CAPACITY_MIB}MiB", "--undeclared", "duration", "--undeclared", "memory"]
         _carpool("simulate", *asked, "--jobs-csv", str(table))
         with table.open() as file:
-            return {int(row["job_id"]): float(row["jct_s"]) for row in csv.DictReader(file)}
+            rows = sorted(csv.DictReader(file), key=lambda row: int(row["job_id"]))
+        return [float(row["jct_s"]) for row in rows]
 
 
 def _carpool(*arguments: str) -> str:
