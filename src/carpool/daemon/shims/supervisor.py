@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 
 from carpool.core.events import ProcessStarted, StartFailed
@@ -259,8 +260,7 @@ class Processes:
             process.child = self._privileges.spawn_shim(job.id, job.attempt, job.owner, job.gid)
         except OSError as error:
             if may_pass(error):
-                log.error("job %d cannot be started yet: %s", job.id, error, extra=caused_by(job.owner))
-                asyncio.get_running_loop().call_later(RETRY_S, self._spawn, job, process)
+                _try_later(job, error, partial(self._spawn, job, process))
             else:
                 self._ends.tell(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
             return
@@ -296,8 +296,7 @@ class Processes:
         if error is None or start.is_over():
             self._tell_start(start, process, session)
         else:
-            log.error("job %d cannot be started yet: %s", start.job.id, error, extra=caused_by(start.job.owner))
-            asyncio.get_running_loop().call_later(RETRY_S, self._record, start, process, session)
+            _try_later(start.job, error, partial(self._record, start, process, session))
 
     def _is_over(self, job: JobRecord, session: Session) -> bool:
         return session.closed or self._jobs.live.get(job.id) is not job
@@ -312,10 +311,14 @@ class Processes:
             send_start(session, start)
             process.start_sent = True
         except OSError as error:
-            log.error("job %d cannot be started yet: %s", job.id, error, extra=caused_by(job.owner))
-            asyncio.get_running_loop().call_later(RETRY_S, self._tell_start, start, process, session)
+            _try_later(job, error, partial(self._tell_start, start, process, session))
 
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:
             text = f"its terminal did not appear within {FOREGROUND_TIMEOUT_S:.0f} s"
             self._ends.tell(self._table.of(job.id), StartFailed(job.id, text))
+
+
+def _try_later(job: JobRecord, error: BaseException, start: Callable[[], None]) -> None:
+    log.error("job %d cannot be started yet: %s", job.id, error, extra=caused_by(job.owner))
+    asyncio.get_running_loop().call_later(RETRY_S, start)
