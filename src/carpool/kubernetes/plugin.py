@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import grpc
 
+from carpool.kubernetes.daemon_devices import SaidOnce
 from carpool.kubernetes.servicer import OPTIONS, DevicePlugin, Shared
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2 as api
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2_grpc as services
@@ -39,7 +40,7 @@ class Plugin:
     def __init__(self, directory: Path, resource: str, shared: Shared) -> None:
         self._directory, self._resource, self._shared = directory, resource, shared
         self._serving: RegisteredServer | None = None
-        self._said = ""
+        self._said = SaidOnce(log.info)
 
     def run(self, stopped: threading.Event) -> None:
         """Serve, and stay registered, until ``stopped``."""
@@ -58,7 +59,7 @@ class Plugin:
             return
         self._end()  # first: a server that ends removes the file at its address
         if now[0] is None:
-            self._say(f"waiting for the kubelet: {self._directory / KUBELET} is missing")
+            self._said.now(f"waiting for the kubelet: {self._directory / KUBELET} is missing")
             return
         self._serve()
 
@@ -72,11 +73,11 @@ class Plugin:
         try:
             self._register()
         except grpc.RpcError as error:
-            self._say(f"the kubelet does not register {self._resource}: {error.details()}; trying again")
+            self._said.now(f"the kubelet does not register {self._resource}: {error.details()}; trying again")
             self._end()
         else:
-            self._say(f"registered {self._resource} with {self._directory / KUBELET}")
-            self._said = ""
+            self._said.now(f"registered {self._resource} with {self._directory / KUBELET}")
+            self._said.now("")
 
     def _register(self) -> None:
         about = api.RegisterRequest(version=VERSION, endpoint=ENDPOINT, resource_name=self._resource, options=OPTIONS)
@@ -91,12 +92,6 @@ class Plugin:
 
     def _sockets(self) -> tuple[object, object]:
         return _identity(self._directory / KUBELET), _identity(self._directory / ENDPOINT)
-
-    def _say(self, text: str) -> None:
-        """Log a text unless it repeats the last one."""
-        if text != self._said:
-            log.info("%s", text)
-        self._said = text
 
 
 def _identity(path: Path) -> object:

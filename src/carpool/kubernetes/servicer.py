@@ -14,15 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 
 from carpool.kubernetes.allocation import GpuAccess, NeedsOf, NoShare, Standing, answer, device_of, preferred, share_ids
+from carpool.kubernetes.daemon_devices import SaidOnce, asked_devices
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2 as api
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2_grpc as services
 from carpool.protocol.api import DeviceInfo
-from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.session import JoinOptions
 
 log = logging.getLogger(__name__)
-#: A daemon that does not answer for so long counts as down.
-ANSWERS_S = 10.0
 
 
 class Inventory:
@@ -33,7 +31,7 @@ class Inventory:
         self._changed = threading.Condition()
         self._devices: dict[str, Standing] = {}
         self._health: tuple[int, dict[str, bool]] = (0, {})  # how often health has changed, and the present health
-        self._said = ""
+        self._said = SaidOnce(log.info)
 
     def devices(self) -> dict[str, Standing]:
         """Return the devices by their names, those that are gone included."""
@@ -63,20 +61,10 @@ class Inventory:
             self._changed.notify_all()
 
     def _asked(self) -> list[DeviceInfo]:
-        try:
-            with DaemonClient(self._home, timeout_s=ANSWERS_S) as client:
-                devices = client.devices()
-        except (ClientError, OSError) as error:
-            self._say(f"all devices are unhealthy: {error}")
-            return []
-        self._say(f"the daemon has {', '.join(device.id for device in devices) or 'no device'}")
-        return devices
-
-    def _say(self, text: str) -> None:
-        """Log a text unless it repeats the last one."""
-        if text != self._said:
-            log.info("%s", text)
-        self._said = text
+        devices = asked_devices(self._home, self._said, "all devices are unhealthy")
+        if devices is not None:
+            self._said.now(f"the daemon has {', '.join(device.id for device in devices) or 'no device'}")
+        return devices or []
 
 
 def _standing(info: DeviceInfo) -> Standing:

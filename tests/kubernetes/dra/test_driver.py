@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("grpc", reason="grpcio is not installed (pip install 'carpool[k8s]')")
+from carpool.kubernetes.daemon_devices import SaidOnce
 from carpool.kubernetes.dra import agent
 from carpool.kubernetes.dra.agent import TwoDrivers
 from carpool.kubernetes.dra.api_server import ApiServerError
@@ -157,7 +158,7 @@ def test_a_second_driver_does_not_take_the_sockets(dra_node: DraNode) -> None:
 
 
 def test_trouble_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
-    troubles = agent.Troubles()
+    troubles = SaidOnce(agent.log.warning)
     for text in ("a", "a", "", "a", "b"):
         troubles.now(text)
     assert [record.message for record in caplog.records] == ["a", "a", "b"]

@@ -14,19 +14,17 @@ from pathlib import Path
 
 import grpc
 
+from carpool.kubernetes.daemon_devices import SaidOnce, asked_devices
 from carpool.kubernetes.dra.api_server import ApiServerError
 from carpool.kubernetes.dra.claims import DRIVER
 from carpool.kubernetes.dra.driver import Claims, DraServicer, Means, RegistrationServicer
 from carpool.kubernetes.dra.slices import RECHECK_S, SlicePublisher
 from carpool.kubernetes.dra.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 from carpool.protocol.api import DeviceInfo
-from carpool.protocol.client import ClientError, DaemonClient
 
 log = logging.getLogger(__name__)
 #: Time between two looks at the daemon, and before another try after a failure.
 INTERVAL_S, AGAIN_S = 1.0, 5.0
-#: A daemon that does not answer for so long counts as down.
-ANSWERS_S = 10.0
 WORKERS = 4
 
 
@@ -40,7 +38,7 @@ class DraAgent:
     def __init__(self, kubelet: Path, home: Path, shares: int, means: Means) -> None:
         self._own, self._registry = kubelet / "plugins" / DRIVER, kubelet / "plugins_registry"
         self._home, self._cdi, self._claims = home, means.cdi, Claims(means)
-        self._of_api, self._of_daemon = Troubles(), Troubles()
+        self._of_api, self._of_daemon = SaidOnce(log.warning), SaidOnce(log.warning)
         self._publisher = SlicePublisher(means.api_server, means.node, shares, self._devices)
         self._cleaned = float("-inf")
 
@@ -74,27 +72,10 @@ class DraAgent:
         return True
 
     def _devices(self) -> Sequence[DeviceInfo] | None:
-        try:
-            with DaemonClient(self._home, timeout_s=ANSWERS_S) as client:
-                devices = client.devices()
-        except (ClientError, OSError) as error:
-            self._of_daemon.now(f"no pods are placed here: {error}")
-            return None
-        self._of_daemon.now("")
+        devices = asked_devices(self._home, self._of_daemon, "no pods are placed here")
+        if devices is not None:
+            self._of_daemon.now("")
         return devices
-
-
-class Troubles:
-    """Logs what is wrong when that changes."""
-
-    def __init__(self) -> None:
-        self._text = ""
-
-    def now(self, text: str) -> None:
-        """Note what is wrong; empty: nothing."""
-        if text and text != self._text:
-            log.warning("%s", text)
-        self._text = text
 
 
 @contextmanager

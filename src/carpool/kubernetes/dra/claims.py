@@ -69,7 +69,7 @@ class ClaimConfig(msgspec.Struct, frozen=True):
 
 
 class AllocatedDevices(msgspec.Struct, frozen=True):
-    """What the scheduler has decided."""
+    """The decision of the scheduler."""
 
     results: list[DeviceResult] = []
     config: list[ClaimConfig] = []
@@ -111,7 +111,7 @@ class ResourceClaim(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What was allocated, as a short text: another allocation has another."""
+        """Return a short text that stands for what was allocated: another allocation has another."""
         return hashlib.sha256(msgspec.json.encode(self._devices)).hexdigest()
 
     @property

@@ -26,7 +26,7 @@ METHODS = ("NodePrepareResources", "NodeUnprepareResources")
 
 
 class Means(NamedTuple):
-    """What claims are prepared with.  ``node``: the name of the node, and of its pool."""
+    """The means by which claims are prepared.  ``node``: the name of the node, and of its pool."""
 
     node: str
     api_server: KubernetesApi

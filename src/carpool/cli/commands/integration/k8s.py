@@ -34,7 +34,7 @@ _LABEL = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 KUBELET = ContainerEngine("", lambda _: [])
 
 
-def _directory_option(flag: str, default: Path, help: str, *names: str) -> Callable[[F], F]:  # noqa: A002
+def _directory_option(flag: str, default: Path | None, help: str, *names: str) -> Callable[[F], F]:  # noqa: A002
     path = click.Path(file_okay=False, readable=False, path_type=Path)
     return click.option(flag, *names, metavar="DIR", type=path, default=default, show_default=True, help=help)
 
@@ -49,11 +49,10 @@ GPUS = click.option(
     show_default=True,
     help="How containers get their GPU: NVIDIA's runtime, device nodes, or CDI.",
 )
-COPY_TO = click.option(
+COPY_TO = _directory_option(
     "--copy-to",
-    metavar="DIR",
-    type=click.Path(file_okay=False, readable=False, path_type=Path),
-    help="Copy the files that containers mount into DIR, a directory of the host: for a plugin in a container.",
+    None,
+    "Copy the files that containers mount into DIR, a directory of the host: for a plugin in a container.",
 )
 
 
